@@ -1,1 +1,55 @@
-fn main() {}
+//! What developers and CI run: every step of CI is a subcommand of the same name.
+
+mod control_plane;
+mod generate;
+mod output;
+mod test;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use output::Output;
+
+/// Landfall's own tools.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Build or run a real Kubernetes control plane on this machine
+    ControlPlane(control_plane::Args),
+    /// Write what is derived from the code: CRDs and the reference pages
+    Generate {
+        /// Write nothing, and fail if anything is out of date
+        #[arg(long)]
+        check: bool,
+    },
+    /// Install what the tests need and run every check and test
+    Test,
+}
+
+fn main() -> ExitCode {
+    let output = Output::new();
+    match run(Args::parse().command, &output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output.error(&*error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command, output: &Output) -> Result<(), Box<dyn Error>> {
+    match command {
+        Command::ControlPlane(args) => control_plane::run(&args, output)?,
+        Command::Generate { check } => generate::run(check)?,
+        Command::Test => test::run(output)?,
+    }
+    Ok(())
+}

@@ -1,1 +1,17 @@
-//! placeholder
+//! Landfall's public face: the `IPGroup` and `IP` kinds, their names, conditions and fixed words.
+//!
+//! Types and text only: nothing here talks to a cluster or reads a clock. Field documentation is
+//! written for users, because it becomes the CRDs' text and `docs/reference`.
+#![warn(missing_docs)]
+
+pub mod condition;
+pub mod crd;
+pub mod ip;
+pub mod ipgroup;
+pub mod name;
+mod schema;
+pub mod words;
+
+pub use crd::crds;
+pub use ip::{Holder, IP, IPSpec, IPStatus, ReservedFor, Use};
+pub use ipgroup::{Announce, IPGroup, IPGroupSpec, IPGroupStatus, Quota};

@@ -1,1 +1,20 @@
-//! placeholder
+//! Observe, plan, apply: the controllers of Landfall, and the small parts they share.
+
+pub mod leadership;
+pub mod permissions;
+pub mod readiness;
+pub mod services;
+
+use std::sync::Arc;
+
+use self::{leadership::Leadership, readiness::Readiness};
+
+/// What every controller is given.
+#[derive(Clone)]
+pub struct Context {
+    pub client: kube::Client,
+    pub leadership: Leadership,
+    pub readiness: Readiness,
+    /// The name of this process in events.
+    pub instance: Arc<str>,
+}

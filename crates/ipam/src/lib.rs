@@ -1,1 +1,31 @@
-//! placeholder
+//! Which addresses exist, which are taken, and who may have one.
+//!
+//! Everything here is pure: no clock, no I/O, no hash order. An address pool is a set of intervals,
+//! so a whole IPv6 /64 costs as much as a single address, and the lowest free address of a pool, a
+//! specific one, and a release are each `O(log n)` in the number of intervals.
+//!
+//! - [`AddrBlock`] and [`AddrRange`]: what users write, parsed once at the edge.
+//! - [`AddrSet`]: any set of addresses of both families.
+//! - [`Pool`]: a set of addresses with rules; [`Book`]: all pools and every taken address.
+//! - [`Refusal`]: why somebody gets nothing, from a closed list.
+//! - [`check`]: the invariants that must hold over a whole cluster; tests end with it.
+#![no_std]
+#![warn(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+
+extern crate alloc;
+
+mod book;
+mod check;
+mod pool;
+mod range;
+mod refusal;
+mod set;
+
+pub use self::{
+    book::{Book, PoolCount},
+    check::{ClaimFact, HolderFact, Violation, check},
+    pool::{Pool, PoolName},
+    range::{AddrBlock, AddrRange, Family, ParseError},
+    refusal::{Reason, Refusal, Verdict},
+    set::AddrSet,
+};

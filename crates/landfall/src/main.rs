@@ -1,1 +1,7 @@
-fn main() {}
+//! The `landfall` binary.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    landfall::run(std::env::args_os())
+}

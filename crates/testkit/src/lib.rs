@@ -1,1 +1,26 @@
-//! placeholder
+//! What tests need that is real: a control plane, processes that never outlive the test, a proxy
+//! that injects faults between operator and API server, and a way to wait that says what it
+//! waited for.
+//!
+//! Nothing here imitates Kubernetes. A fake API server agrees with whoever wrote it; the bugs an
+//! operator meets live in the difference.
+
+pub mod assets;
+mod certs;
+pub mod control_plane;
+mod error;
+mod http_get;
+mod kubeconfig;
+pub mod operator;
+mod ports;
+pub mod process;
+pub mod proxy;
+mod scratch;
+pub mod wait;
+
+pub use assets::{Assets, Program};
+pub use control_plane::{Builder, ControlPlane, shared};
+pub use error::{Error, Result};
+pub use operator::Operator;
+pub use process::Process;
+pub use proxy::Proxy;

@@ -1,0 +1,134 @@
+//! The CRDs as they are installed.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use kube::CustomResourceExt;
+
+use crate::{IP, IPGroup};
+
+/// Every CRD, ready to apply, in the order of their names.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    [IPGroup::crd(), IP::crd()].map(finish).into()
+}
+
+/// What the derive cannot say.
+fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut crd.spec.versions {
+        if let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+            spec_may_be_left_out(root);
+            every_schema(root, &mut absent_is_the_only_nothing);
+            every_schema(root, &mut unwrap_lines);
+        }
+    }
+    crd
+}
+
+/// The originals accept objects without a spec; with the default, readers always find one.
+fn spec_may_be_left_out(root: &mut JSONSchemaProps) {
+    if let Some(required) = &mut root.required {
+        required.retain(|field| field != "spec");
+    }
+    root.required.take_if(|required| required.is_empty());
+    if let Some(spec) = root.properties.as_mut().and_then(|fields| fields.get_mut("spec")) {
+        spec.default = Some(JSON(serde_json::json!({})));
+    }
+}
+
+/// Takes `nullable` off: the API server then drops an explicit null before validation, and a CEL
+/// rule need not tell null from absent.
+fn absent_is_the_only_nothing(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+}
+
+/// Doc comments are wrapped for us; a reader's terminal wraps for the reader.
+fn unwrap_lines(schema: &mut JSONSchemaProps) {
+    if let Some(text) = &mut schema.description {
+        *text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
+}
+
+/// Calls `visit` on this schema and all below it.
+fn every_schema(schema: &mut JSONSchemaProps, visit: &mut impl FnMut(&mut JSONSchemaProps)) {
+    visit(schema);
+    for field in schema.properties.iter_mut().flat_map(|fields| fields.values_mut()) {
+        every_schema(field, visit);
+    }
+    match &mut schema.items {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => every_schema(items, visit),
+        Some(JSONSchemaPropsOrArray::Schemas(items)) => {
+            for items in items {
+                every_schema(items, visit);
+            }
+        }
+        None => {}
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        every_schema(values, visit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every schema of every CRD, the root first.
+    fn schemas() -> Vec<JSONSchemaProps> {
+        let mut all = Vec::new();
+        for crd in crds() {
+            for mut version in crd.spec.versions {
+                let root = version.schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+                every_schema(root, &mut |schema| all.push(schema.clone()));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_originals_identity_is_kept() {
+        let crds = crds();
+        let names: Vec<_> = crds.iter().map(|crd| crd.metadata.name.as_deref().unwrap()).collect();
+        assert_eq!(names, ["ipgroups.paas.org", "ips.paas.org"]);
+        for crd in &crds {
+            assert_eq!(crd.spec.scope, "Cluster");
+            assert_eq!(crd.spec.names.categories.as_deref(), Some(&["landfall".to_owned()][..]));
+            let [version] = &crd.spec.versions[..] else { panic!("one version") };
+            assert_eq!(
+                (version.name.as_str(), version.served, version.storage),
+                ("v1", true, true)
+            );
+            assert!(version.subresources.as_ref().unwrap().status.is_some());
+            let root = version.schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
+            assert_eq!(
+                root.required, None,
+                "an object without a spec is as good as the originals'"
+            );
+            let spec = &root.properties.as_ref().unwrap()["spec"];
+            assert_eq!(spec.default, Some(JSON(serde_json::json!({}))));
+            assert_eq!(spec.required, None, "an empty spec too");
+        }
+        assert_eq!(crds[0].spec.names.short_names.as_deref(), Some(&["ipg".to_owned()][..]));
+        assert_eq!(crds[1].spec.names.short_names, None);
+    }
+
+    #[test]
+    fn nothing_is_nullable_and_no_number_is_unsigned() {
+        for schema in schemas() {
+            assert_eq!(schema.nullable, None, "{schema:?}");
+            let format = schema.format.as_deref().unwrap_or_default();
+            assert!(!format.starts_with("uint"), "{schema:?}");
+        }
+    }
+
+    #[test]
+    fn every_field_of_ours_is_explained() {
+        for schema in schemas() {
+            for (field, schema) in schema.properties.unwrap_or_default() {
+                assert!(
+                    schema.description.is_some() || field == "metadata" || field == "status",
+                    "{field} has no description"
+                );
+            }
+        }
+    }
+}

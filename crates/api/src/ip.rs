@@ -1,0 +1,209 @@
+//! `IP`: the ledger, one object per taken address.
+#![expect(
+    unreachable_pub,
+    reason = "`KubeSchema` copies the struct, `pub` included, into a function"
+)]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Who has an address, and why.
+///
+/// Every field is optional, since objects of vip-allocator-operator have an empty spec: their name
+/// says the address, the label `ipgroup` the pool and the annotation `virtualips.paas.il/owner`
+/// the holder.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[kube(
+    group = "paas.org",
+    version = "v1",
+    kind = "IP",
+    plural = "ips",
+    singular = "ip",
+    category = "landfall",
+    status = "IPStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "One taken address. Its name is the address, so that an address can be taken only once: \
+           IPv4 as it is (`10.0.0.5`), IPv6 as eight groups without zero padding joined by `-` \
+           (`2001-db8-0-0-0-0-0-10`).",
+    selectable = ".spec.pool",
+    selectable = ".spec.use",
+    printcolumn(name = "Address", type_ = "string", json_path = ".spec.address"),
+    printcolumn(name = "Use", type_ = "string", json_path = ".spec.use"),
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
+    printcolumn(
+        name = "Holder",
+        type_ = "string",
+        json_path = r".metadata.annotations.virtualips\.paas\.il/owner"
+    ),
+    printcolumn(name = "Node", type_ = "string", json_path = ".status.node"),
+    printcolumn(
+        name = "IPGroup",
+        type_ = "string",
+        json_path = ".metadata.labels.ipgroup",
+        priority = "1"
+    ),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = crate::schema::new_ip_is_named_by_an_address(),
+    validation = crate::schema::address_is_the_name()
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new(
+        "!has(oldSelf.address) || (has(self.address) && self.address == oldSelf.address)"
+    )
+    .message("the address cannot change: the object's name is the address")
+    .field_path(".address")
+    .reason(Reason::FieldValueForbidden)
+)]
+pub struct IPSpec {
+    /// The address, as in the object's name but with colons for IPv6. It cannot change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 39))]
+    #[x_kube(
+        validation = Rule::new("isIP(self)").message(Message::Expression(
+            "'must be an IP address such as 10.0.0.5 or 2001:db8::10, not \"' + self + '\"'".into()
+        ))
+    )]
+    pub address: Option<String>,
+
+    /// What the address is taken for, see [`Use`].
+    #[serde(rename = "use", default, skip_serializing_if = "Option::is_none")]
+    pub use_: Option<Use>,
+
+    /// The pool the address was given from, kind and name, such as `IPGroup/dmz`. It stays when
+    /// the pool is edited or deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub pool: Option<String>,
+
+    /// Who has the address. Several only where sharing is allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub holders: Vec<Holder>,
+
+    /// For whom the address is kept, set ahead by an administrator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_for: Option<ReservedFor>,
+}
+
+/// What the address is taken for. `LoadBalancer`: a Service shows it. `Egress`: traffic of a
+/// namespace leaves the cluster with it. `Floating`: a cloud address that follows nodes.
+/// `Reserved`: nobody has it yet, see `reservedFor`.
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+)]
+pub enum Use {
+    /// A Service of type `LoadBalancer` shows it.
+    LoadBalancer,
+    /// Traffic of a Namespace leaves the cluster with it.
+    Egress,
+    /// A cloud address that follows nodes.
+    Floating,
+    /// Nobody has it yet; see `reservedFor`.
+    Reserved,
+}
+
+/// Somebody who has an address.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Holder {
+    /// Kind of the holder: `Service`, `VirtualIP`, `Namespace` or `Node`.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+
+    /// Namespace of the holder, unless it is a Namespace or a Node itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+
+    /// Name of the holder.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+
+    /// The holder's `metadata.uid`: an object made anew under the same name is somebody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub uid: Option<String>,
+
+    /// Ports the holder uses on the address, such as `TCP/443`. Holders that share an address
+    /// must have disjoint ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "ports")]
+    pub ports: Vec<String>,
+
+    /// The holder's `landfall.dev/sharing-key`: only holders with the same key share an address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub sharing_key: Option<String>,
+
+    /// The `spec.loadBalancerClass` under which the Service was served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 317))]
+    pub load_balancer_class: Option<String>,
+
+    /// The holder's `metadata.resourceVersion` at which its wish for this address was last judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub seen_version: Option<String>,
+}
+
+/// For whom an address is kept.
+#[derive(KubeSchema, Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReservedFor {
+    /// The namespace that may have the address.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+
+    /// The Service that may have the address. Any of the namespace when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub name: Option<String>,
+
+    /// When the reservation ends. Never when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Time>,
+}
+
+/// What the operator says about an address.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IPStatus {
+    /// The node that carries the address now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub node: Option<String>,
+
+    /// When the last holder went away, while the address waits for it (`retainFor` of the pool).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_at: Option<Time>,
+
+    /// What there is to say about the address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    #[schemars(length(max = 32))]
+    pub conditions: Vec<Condition>,
+}
+
+impl Use {
+    /// The word as it stands in `spec.use`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LoadBalancer => "LoadBalancer",
+            Self::Egress => "Egress",
+            Self::Floating => "Floating",
+            Self::Reserved => "Reserved",
+        }
+    }
+}
+
+fn ports(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "array",
+        "maxItems": 1024,
+        "items": {"type": "string", "maxLength": 16},
+    })
+}

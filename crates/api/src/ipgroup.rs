@@ -1,0 +1,304 @@
+//! `IPGroup`: a pool of addresses and the rules for giving them out.
+#![expect(
+    unreachable_pub,
+    reason = "`KubeSchema` copies the struct, `pub` included, into a function"
+)]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use crate::{schema, words};
+
+/// What a pool contains and whom it serves.
+///
+/// Every field is optional, but a pool needs `segment` or `ranges` to have an address at all.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[kube(
+    group = "paas.org",
+    version = "v1",
+    kind = "IPGroup",
+    plural = "ipgroups",
+    singular = "ipgroup",
+    shortname = "ipg",
+    category = "landfall",
+    status = "IPGroupStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "A pool of addresses for LoadBalancer Services, and the rules for giving them out.",
+    printcolumn(name = "Segment", type_ = "string", json_path = ".spec.segment"),
+    printcolumn(name = "Free", type_ = "string", json_path = ".status.free"),
+    printcolumn(name = "Used", type_ = "string", json_path = ".status.used"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = schema::pool_has_addresses()
+)]
+#[serde(rename_all = "camelCase")]
+pub struct IPGroupSpec {
+    /// The pool's main block as a CIDR of either family, such as `10.0.0.0/24`. Host bits are
+    /// ignored: `10.0.0.5/29` means `10.0.0.0/29`. First and last address are given out like all
+    /// others unless `avoidEnds` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 43))]
+    #[x_kube(
+        validation = Rule::new("isCIDR(self)").message(Message::Expression(
+            "'must be a CIDR such as 10.0.0.0/24 or fd00::/64, not \"' + self + '\"'".into()
+        ))
+    )]
+    pub segment: Option<String>,
+
+    /// Addresses that are never given out, each entry an address, a CIDR or a `first-last` range.
+    /// An exclusion also holds for other pools that contain the address. An address that is in
+    /// use when it is excluded stays with its holder.
+    #[serde(rename = "excludedIPs", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "excluded_ips")]
+    pub excluded_ips: Option<Vec<String>>,
+
+    /// More addresses, each entry a CIDR, a single address or a `first-last` range, of either
+    /// family. `segment` may be left out when this is set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "ranges")]
+    pub ranges: Vec<String>,
+
+    /// Which pool is tried first when several match: the lowest number. Equal numbers go by name.
+    /// Defaults to `100`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+
+    /// Whether Services that ask for neither a pool nor an address are served from this pool.
+    /// Defaults to `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_assign: Option<bool>,
+
+    /// Namespaces whose Services this pool serves. All of them when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = StructMerge::Atomic)]
+    pub namespace_selector: Option<LabelSelector>,
+
+    /// Services this pool serves, by their labels. All of them when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = StructMerge::Atomic)]
+    pub service_selector: Option<LabelSelector>,
+
+    /// Serve only Services with exactly this `spec.loadBalancerClass`. When left out, the pool
+    /// serves Services without a class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub load_balancer_class: Option<String>,
+
+    /// Hold back the first and last address of each block, and IPv4 addresses that end in `.0`
+    /// or `.255`. Defaults to `false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub avoid_ends: Option<bool>,
+
+    /// Keep what this pool has given and give no more. Defaults to `false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<bool>,
+
+    /// How many of this pool's addresses a namespace may hold. No limit when left out. Lowering
+    /// it takes nothing away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Quota>,
+
+    /// How long the address of a deleted Service waits for a Service of the same namespace and
+    /// name, in hours, minutes and seconds, such as `1h30m`. Not at all when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    #[x_kube(
+        validation = Rule::new(
+            "self.matches('^[0-9]{1,6}[hms]([0-9]{1,6}[ms])?([0-9]{1,6}s)?$') && duration(self) >= duration('0s')"
+        ).message(Message::Expression(
+            "'must be a duration such as 1h30m or 45s, not \"' + self + '\"'".into()
+        ))
+    )]
+    pub retain_for: Option<String>,
+
+    /// How the addresses of this pool are announced to the network. Not by Landfall when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announce: Option<Announce>,
+}
+
+/// How many addresses a namespace may hold.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Quota {
+    /// The limit of every namespace that is not listed in `namespaces`. No limit when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub per_namespace: Option<i32>,
+
+    /// Limits of single namespaces, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "quotas")]
+    pub namespaces: BTreeMap<String, i32>,
+}
+
+/// How addresses are announced to the network.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Announce {
+    /// The `KeepalivedGroup` that announces every Service served by this pool, as
+    /// `namespace/name`. A Service's own annotation wins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 317))]
+    #[x_kube(
+        validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')")
+            .message("must be namespace/name of a KeepalivedGroup")
+    )]
+    pub keepalived_group: Option<String>,
+}
+
+/// What the operator says about a pool.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IPGroupStatus {
+    /// Addresses the pool can give out, exclusions taken off. A decimal number as text, because
+    /// an IPv6 block has more of them than a 64-bit integer holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 40))]
+    pub capacity: Option<String>,
+
+    /// Addresses of the pool that somebody holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 40))]
+    pub used: Option<String>,
+
+    /// Addresses the pool can still give out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 40))]
+    pub free: Option<String>,
+
+    /// The `metadata.generation` this status was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// `Ready` says whether the pool can serve, and what is wrong with it if not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    #[schemars(length(max = 32))]
+    pub conditions: Vec<Condition>,
+}
+
+impl IPGroupSpec {
+    /// The priority that holds: what was set, else [`words::DEFAULT_PRIORITY`].
+    pub fn priority(&self) -> i32 {
+        self.priority.unwrap_or(words::DEFAULT_PRIORITY)
+    }
+
+    /// Whether a Service that asks for nothing in particular may be served: yes unless told not to.
+    pub fn auto_assign(&self) -> bool {
+        self.auto_assign.unwrap_or(true)
+    }
+
+    /// Whether block ends are held back.
+    pub fn avoid_ends(&self) -> bool {
+        self.avoid_ends.unwrap_or(false)
+    }
+
+    /// Whether the pool gives no more.
+    pub fn drain(&self) -> bool {
+        self.drain.unwrap_or(false)
+    }
+
+    /// Entries of `excludedIPs`, none when it was left out.
+    pub fn excluded(&self) -> &[String] {
+        self.excluded_ips.as_deref().unwrap_or_default()
+    }
+
+    /// `retainFor`, read. The CRD lets nothing else in, but an object may be older than the CRD.
+    pub fn retain_for(&self) -> Result<Option<std::time::Duration>, RetainForError> {
+        let Some(text) = &self.retain_for else { return Ok(None) };
+        let bad = || RetainForError(text.clone());
+        let parsed: kube::core::Duration = text.parse().map_err(|_| bad())?;
+        // kube reads no text at all as no time at all.
+        if text.is_empty() || parsed.is_negative() { Err(bad()) } else { Ok(Some(parsed.into())) }
+    }
+}
+
+impl Quota {
+    /// The limit of `namespace`; `None` is no limit.
+    pub fn of(&self, namespace: &str) -> Option<i32> {
+        self.namespaces.get(namespace).copied().or(self.per_namespace)
+    }
+}
+
+/// `retainFor` holds no duration.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("retainFor is {0:?}, expected a duration such as 1h30m")]
+pub struct RetainForError(String);
+
+fn excluded_ips(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schema::address_set(4096)
+}
+
+fn ranges(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schema::address_set(1024)
+}
+
+fn quotas(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "additionalProperties": {"type": "integer", "format": "int32", "minimum": 0},
+        "maxProperties": 4096,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(json: serde_json::Value) -> IPGroupSpec {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn the_wire_form_is_the_originals_and_nothing_is_added() {
+        let wire = json!({"segment": "10.0.0.5/29", "excludedIPs": []});
+        let read = spec(wire.clone());
+        assert_eq!(read.excluded_ips.as_deref(), Some(&[][..]), "an empty list stays a list");
+        assert_eq!(serde_json::to_value(&read).unwrap(), wire);
+        assert_eq!(serde_json::to_value(IPGroupSpec::default()).unwrap(), json!({}));
+    }
+
+    #[test]
+    fn what_is_left_out_has_the_documented_default() {
+        let empty = spec(json!({}));
+        assert_eq!((empty.priority(), empty.auto_assign()), (100, true));
+        assert_eq!((empty.avoid_ends(), empty.drain()), (false, false));
+        assert_eq!((empty.excluded(), empty.retain_for()), (&[][..], Ok(None)));
+    }
+
+    #[test]
+    fn retain_for_reads_what_the_crd_lets_in() {
+        for (text, seconds) in
+            [("1h30m", 5400), ("24h", 86400), ("5m30s", 330), ("45s", 45), ("0s", 0)]
+        {
+            let read = spec(json!({"retainFor": text})).retain_for();
+            assert_eq!(read, Ok(Some(Duration::from_secs(seconds))), "{text}");
+        }
+        for text in ["", "90", "3d", "-1h", "soon"] {
+            let error = spec(json!({"retainFor": text})).retain_for().unwrap_err().to_string();
+            assert!(error.contains(&format!("{text:?}")) && error.contains("1h30m"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_namespaces_own_quota_comes_first() {
+        let quota = Quota {
+            per_namespace: Some(5),
+            namespaces: [("a".to_owned(), 20), ("b".to_owned(), 0)].into(),
+        };
+        assert_eq!((quota.of("a"), quota.of("b"), quota.of("c")), (Some(20), Some(0), Some(5)));
+        assert_eq!(Quota::default().of("a"), None);
+    }
+}

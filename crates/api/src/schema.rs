@@ -1,0 +1,76 @@
+//! Pieces of CRD schema that a derive cannot say.
+//!
+//! Every string has a longest length and every list a largest size: the API server multiplies them
+//! into the cost of a CEL rule and refuses the CRD without them.
+
+use kube::core::{Message, Reason, Rule};
+
+/// Longest `first-last`: two IPv6 addresses and a dash, with room for IPv4 written inside IPv6.
+const LONGEST_ENTRY: u32 = 91;
+
+/// Schema of a list whose entries are addresses, CIDRs or ranges.
+///
+/// The order of a range's ends is not checked here: CEL cannot compare addresses, and the pool's
+/// `Ready` condition says it. The two ends are written out because `all` over the parts of a split
+/// costs more than the API server allows.
+pub(crate) fn address_set(max_items: u32) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "array",
+        "maxItems": max_items,
+        "items": {
+            "type": "string",
+            "maxLength": LONGEST_ENTRY,
+            "x-kubernetes-validations": [{
+                "rule": "isIP(self) || isCIDR(self) || (self.split('-').size() == 2 \
+                         && isIP(self.split('-')[0]) && isIP(self.split('-')[1]) \
+                         && ip(self.split('-')[0]).family() == ip(self.split('-')[1]).family())",
+                "messageExpression": "'must be an address (10.0.0.5), a CIDR (10.0.0.0/28) or a \
+                                      range of one family (10.0.0.5-10.0.0.9), not \"' + self + '\"'",
+            }],
+        },
+    })
+}
+
+/// Canonical object names: IPv4 is left to `isIP`, which knows no leading zeros either.
+const NAME_IS_AN_ADDRESS: &str = "isIP(self.metadata.name) \
+    || self.metadata.name.matches('^(0|[1-9a-f][0-9a-f]{0,3})(-(0|[1-9a-f][0-9a-f]{0,3})){7}$')";
+
+/// A new `IP` must be named by an address; one that the original let in earlier stays editable.
+pub(crate) fn new_ip_is_named_by_an_address() -> Rule {
+    Rule::new(format!("oldSelf.hasValue() || {NAME_IS_AN_ADDRESS}"))
+        .message(Message::Expression(
+            "'the name of an IP must be its address, such as 10.0.0.5 or 2001-db8-0-0-0-0-0-10, not \"' \
+             + self.metadata.name + '\"'"
+                .into(),
+        ))
+        .optional_old_self(true)
+}
+
+/// Two names for one address would let it be taken twice.
+pub(crate) fn address_is_the_name() -> Rule {
+    Rule::new(
+        "!has(self.spec.address) || !isIP(self.spec.address) \
+         || self.metadata.name == self.spec.address \
+         || (isIP(self.metadata.name.replace('-', ':')) \
+         && ip(self.metadata.name.replace('-', ':')) == ip(self.spec.address))",
+    )
+    .message("the address must be the one that the object's name says")
+    .reason(Reason::FieldValueInvalid)
+    .field_path(".spec.address")
+}
+
+/// A pool that names no address can never serve; one that the original let in earlier stays editable.
+///
+/// The rule stands at the root and not at the spec, whose default `{}` would break it there. At the
+/// root nothing is ratcheted for us, as any edit changes the root: hence the look at `oldSelf`.
+pub(crate) fn pool_has_addresses() -> Rule {
+    Rule::new(
+        "has(self.spec.segment) || (has(self.spec.ranges) && size(self.spec.ranges) > 0) \
+         || oldSelf.optMap(old, !has(old.spec.segment) \
+         && (!has(old.spec.ranges) || size(old.spec.ranges) == 0)).orValue(false)",
+    )
+    .message("a pool needs addresses: set segment (for example 10.0.0.0/24) or ranges")
+    .field_path(".spec")
+    .reason(Reason::FieldValueRequired)
+    .optional_old_self(true)
+}

@@ -1,0 +1,153 @@
+//! Keys and words that users and other programs write or read. One place, which feeds the docs.
+
+/// Prefix of every word that is ours.
+pub const PREFIX: &str = "landfall.dev/";
+
+/// Label on an `IP`: name of its `IPGroup`, as vip-allocator-operator 1.0 writes it. See [`ipgroup_label`].
+pub const LABEL_IPGROUP: &str = "ipgroup";
+/// Label on an `IP` of vip-allocator-operator up to 0.3: name of its `GroupSegmentMapping`.
+pub const LABEL_GSM: &str = "gsm";
+/// Annotation on an `IP`: `namespace/name` of who has it. The domain is `paas.il`, unlike all else.
+pub const ANNOTATION_OWNER: &str = "virtualips.paas.il/owner";
+/// Finalizer that vip-allocator-operator leaves on Services. We set none and remove this one.
+pub const FINALIZER_SERVICE: &str = "ips.paas.org/finalizer";
+/// Finalizer on a `VirtualIP`: its `IP` must be deleted.
+pub const FINALIZER_VIRTUALIP_IP: &str = "ip.finalizers.virtualips.paas.org";
+/// Finalizer on a `VirtualIP`: its clone Service must be deleted.
+pub const FINALIZER_VIRTUALIP_SERVICE: &str = "service.finalizers.virtualips.paas.org";
+/// Annotation on a `VirtualIP`, with any value: start its migration.
+pub const ANNOTATION_MIGRATE: &str = "virtualips.paas.org/migrate";
+
+/// Annotation on a Service: addresses it asks for, one per family, separated by commas.
+pub const ANNOTATION_ADDRESSES: &str = "landfall.dev/addresses";
+/// Annotation on a Service: pools to use, in order, separated by commas.
+pub const ANNOTATION_POOL: &str = "landfall.dev/pool";
+/// Annotation on a Service: only Services with the same key share an address.
+pub const ANNOTATION_SHARING_KEY: &str = "landfall.dev/sharing-key";
+/// Annotation on a Service: namespaces it shares its address with, or `*`.
+pub const ANNOTATION_SHARING_WITH: &str = "landfall.dev/sharing-with";
+
+/// Condition on a Service: whether it has the addresses it asked for.
+pub const CONDITION_ALLOCATED: &str = "landfall.dev/Allocated";
+/// Condition on a Service: whether its addresses are announced to the network.
+pub const CONDITION_ANNOUNCED: &str = "landfall.dev/Announced";
+/// Condition on our own kinds: whether the object can do its work.
+pub const CONDITION_READY: &str = "Ready";
+
+/// Priority of an `IPGroup` that sets none.
+pub const DEFAULT_PRIORITY: i32 = 100;
+
+/// Longest value the API server takes for a label.
+const LONGEST_LABEL_VALUE: usize = 63;
+
+/// The value for [`LABEL_IPGROUP`], or `None` if the pool's name is too long to be one.
+///
+/// A pool may have a name of 253 characters. The label is for people and for the replaced operator;
+/// `spec.pool` always carries the full name, so nothing is lost when the label is left out.
+pub fn ipgroup_label(group: &str) -> Option<&str> {
+    (group.len() <= LONGEST_LABEL_VALUE).then_some(group)
+}
+
+/// A word, where it stands and what it means; a row of the reference page.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Word {
+    /// Kind of object and place on it, such as `Service annotation`.
+    pub place: &'static str,
+    /// The key itself.
+    pub key: &'static str,
+    /// What it says, in a sentence.
+    pub meaning: &'static str,
+}
+
+/// Every key in this module, in the order the reference shows them.
+pub const WORDS: &[Word] = &[
+    word(
+        "Service annotation",
+        ANNOTATION_ADDRESSES,
+        "Addresses the Service asks for, one per family, separated by commas. `spec.loadBalancerIP` is the same with one.",
+    ),
+    word("Service annotation", ANNOTATION_POOL, "Pools to use, in order, separated by commas."),
+    word(
+        "Service annotation",
+        ANNOTATION_SHARING_KEY,
+        "Services with the same key may share an address if both consent and their ports are disjoint.",
+    ),
+    word(
+        "Service annotation",
+        ANNOTATION_SHARING_WITH,
+        "Namespaces the Service shares its address with, separated by commas, or `*` for all.",
+    ),
+    word(
+        "Service condition",
+        CONDITION_ALLOCATED,
+        "`True` when the Service has the addresses it asked for; otherwise why not, pool by pool, and the nearest fix.",
+    ),
+    word(
+        "Service condition",
+        CONDITION_ANNOUNCED,
+        "`True` when the addresses are announced to the network; otherwise why not.",
+    ),
+    word(
+        "Service finalizer",
+        FINALIZER_SERVICE,
+        "Left by vip-allocator-operator; removed when its Service is taken over.",
+    ),
+    word(
+        "IP label",
+        LABEL_IPGROUP,
+        "Name of the `IPGroup` the address was given from. Left out when that name is longer than 63 characters; `spec.pool` always says it.",
+    ),
+    word(
+        "IP label",
+        LABEL_GSM,
+        "Name of the `GroupSegmentMapping` (vip-allocator-operator up to 0.3).",
+    ),
+    word("IP annotation", ANNOTATION_OWNER, "Who has the address, as `namespace/name`."),
+    word(
+        "IPGroup condition",
+        CONDITION_READY,
+        "`True` when the pool can serve; otherwise what is wrong with it.",
+    ),
+    word(
+        "VirtualIP annotation",
+        ANNOTATION_MIGRATE,
+        "With any value: turn this VirtualIP into a LoadBalancer Service.",
+    ),
+    word(
+        "VirtualIP finalizer",
+        FINALIZER_VIRTUALIP_IP,
+        "The VirtualIP's `IP` object is still to be deleted.",
+    ),
+    word(
+        "VirtualIP finalizer",
+        FINALIZER_VIRTUALIP_SERVICE,
+        "The VirtualIP's clone Service is still to be deleted.",
+    ),
+];
+
+const fn word(place: &'static str, key: &'static str, meaning: &'static str) -> Word {
+    Word { place, key, meaning }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_pool_name_becomes_a_label_only_if_it_fits() {
+        let fits = "n".repeat(63);
+        assert_eq!(ipgroup_label(&fits), Some(fits.as_str()));
+        assert_eq!(ipgroup_label(&"n".repeat(64)), None);
+    }
+
+    #[test]
+    fn each_word_is_explained_once() {
+        let keys: BTreeSet<_> = WORDS.iter().map(|word| (word.place, word.key)).collect();
+        assert_eq!(keys.len(), WORDS.len());
+        for word in WORDS {
+            assert!(word.meaning.ends_with('.'), "{word:?}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Whether this process may act, as a deadline that runs out by itself.
+//!
+//! A flag would be wrong here: a process that was stopped past its lease (`SIGSTOP`, a frozen
+//! virtual machine) wakes up with the flag still set and acts on it until the elector's task gets
+//! its turn. A deadline on the monotonic clock is already over at the very first check.
+//!
+//! Leadership stays an optimisation: every write is guarded by itself (PROTOCOL.md).
+
+use std::future::pending;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+/// What the elector said last.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    /// Another process leads, or none.
+    Standby,
+    /// No election takes place: `--leader-elect=false`.
+    Always,
+    /// We lead for the `term`-th time, until `deadline` unless it is moved.
+    Until { deadline: Instant, term: u64 },
+}
+
+/// What a word means at one moment: the number of the term we are in, if we lead.
+type Standing = Option<u64>;
+
+impl Word {
+    fn standing(self, now: Instant) -> Standing {
+        match self {
+            Self::Standby => None,
+            Self::Always => Some(0),
+            Self::Until { deadline, term } => (now < deadline).then_some(term),
+        }
+    }
+}
+
+/// Makes a pair of which the setter belongs to the elector; nobody leads yet.
+pub fn leadership() -> (LeadershipSetter, Leadership) {
+    let (sender, word) = watch::channel(Word::Standby);
+    (LeadershipSetter { word: sender, terms: 0 }, Leadership { word, seen: None })
+}
+
+/// Answers whether this process leads right now; cheap to clone, one per planner and applier.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    word: watch::Receiver<Word>,
+    /// What [`Leadership::changed`] of this handle told last.
+    seen: Standing,
+}
+
+impl Leadership {
+    /// Leads for ever, for a process that runs without an election.
+    pub fn always() -> Self {
+        // The sender may go: a closed channel keeps its last value.
+        Self { word: watch::channel(Word::Always).1, seen: Word::Always.standing(Instant::now()) }
+    }
+
+    /// Whether we lead at this moment.
+    ///
+    /// Reads the clock at each call, so ask right before each act instead of keeping the answer.
+    pub fn is_leader(&self) -> bool {
+        self.word.borrow().standing(Instant::now()).is_some()
+    }
+
+    /// Waits for a gain or a loss that this handle has not told yet.
+    ///
+    /// A loss that was followed by a new gain before anybody looked counts too, though
+    /// [`is_leader`](Self::is_leader) is then what it was: whoever led in between may have changed
+    /// what we remember. A fresh handle has told "standby", so it tells a gain that came before
+    /// it; a clone has told what its original has. Dropping the future loses nothing.
+    pub async fn changed(&mut self) {
+        loop {
+            let word = *self.word.borrow_and_update();
+            let standing = word.standing(Instant::now());
+            if standing != self.seen {
+                self.seen = standing;
+                return;
+            }
+            let next_word = async {
+                if self.word.changed().await.is_err() {
+                    // The setter is gone, and with it everything that could change but the time.
+                    pending::<()>().await;
+                }
+            };
+            match word {
+                Word::Until { deadline, .. } if standing.is_some() => {
+                    // Either way round the loop: the deadline may have been moved meanwhile.
+                    timeout_at(deadline, next_word).await.ok();
+                }
+                Word::Until { .. } | Word::Standby | Word::Always => next_word.await,
+            }
+        }
+    }
+}
+
+/// The elector's side of [`Leadership`]; dropping it stands down.
+#[derive(Debug)]
+pub struct LeadershipSetter {
+    word: watch::Sender<Word>,
+    terms: u64,
+}
+
+impl LeadershipSetter {
+    /// Leads until `deadline`, unless it is moved by another call.
+    ///
+    /// The deadline counts from when the renewal was *sent*: from when it took hold nobody knows.
+    pub fn lead_until(&mut self, deadline: Instant) {
+        if self.word.borrow().standing(Instant::now()).is_none() {
+            self.terms = self.terms.saturating_add(1);
+        }
+        self.word.send_replace(Word::Until { deadline, term: self.terms });
+    }
+
+    /// Stops leading at once.
+    pub fn stand_down(&mut self) {
+        self.word.send_replace(Word::Standby);
+    }
+}
+
+impl Drop for LeadershipSetter {
+    fn drop(&mut self) {
+        // A dead elector renews nothing, so the rest of the term is worth nothing.
+        self.stand_down();
+    }
+}

@@ -1,0 +1,18 @@
+//! What a part of Landfall must be allowed to do, beside the code that does it.
+//!
+//! `xtask` renders roles from these rules, so a role can neither lack what the code needs nor keep
+//! what it no longer uses.
+
+/// One rule of a `Role` or `ClusterRole`; which of the two, the list that holds it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// API groups, `""` for the core one.
+    pub groups: &'static [&'static str],
+    /// Resources in plural, subresources as `services/status`.
+    pub resources: &'static [&'static str],
+    /// Verbs in lower case.
+    pub verbs: &'static [&'static str],
+    /// Objects it is restricted to; empty for all. `create` cannot be restricted, because the name
+    /// is not known when the request is authorised.
+    pub names: &'static [&'static str],
+}

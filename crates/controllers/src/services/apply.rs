@@ -1,0 +1,320 @@
+//! One effect, one guarded call (a release reads before it deletes), one deadline.
+
+use std::{fmt::Display, net::IpAddr, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        core::v1::{ObjectReference, Service},
+        events::v1::Event,
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+    core::{DeserializeGuard, params::Preconditions},
+};
+use landfall_api::{IP, IPGroup, IPSpec, Use, name, words};
+use landfall_ipam::PoolName;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{
+    effect::{About, Answer, Effect, Failure, Note},
+    observe,
+    view::{ClaimView, HolderView, PoolStatusView, ServiceKey, Version},
+    wish::may_release,
+};
+
+/// No call waits longer than this: kube has no read timeout of its own.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Who made a change, in `managedFields` and events.
+const MANAGER: &str = "landfall";
+/// The events API takes no longer note.
+const LONGEST_NOTE: usize = 1024;
+
+/// Does effects against the API server. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Applier {
+    client: Client,
+    /// Which process reports an event.
+    instance: Arc<str>,
+}
+
+impl Applier {
+    pub(super) fn new(client: Client, instance: &str) -> Self {
+        Self { client, instance: instance.into() }
+    }
+
+    /// Does one effect. Never tries twice: what a failure means is the planner's to decide.
+    pub(super) async fn apply(&self, effect: &Effect, now: Timestamp) -> Result<Answer, Failure> {
+        let call = async {
+            match effect {
+                Effect::Take { addr, pool, holder } => self.take(*addr, pool, holder).await,
+                Effect::Touch { addr, version, pool, holders } => {
+                    self.touch(*addr, *version, pool.as_ref(), holders).await
+                }
+                Effect::Publish { key, uid, version, ingress, conditions, .. } => {
+                    let mut status = json!({ "conditions": conditions });
+                    if let (Some(addrs), Some(fields)) = (ingress, status.as_object_mut()) {
+                        let entries: Vec<_> =
+                            addrs.iter().map(|addr| json!({"ip": addr, "ipMode": "VIP"})).collect();
+                        fields.insert("loadBalancer".to_owned(), json!({ "ingress": entries }));
+                    }
+                    let patch = json!({
+                        "metadata": {"resourceVersion": version.to_string(), "uid": **uid},
+                        "status": status,
+                    });
+                    let services = self.services(key);
+                    let written = services
+                        .patch_status(key.name(), &params(), &Patch::Merge(patch))
+                        .await
+                        .map_err(|error| failure(&error))?;
+                    Ok(seen_service(&written))
+                }
+                Effect::Release { addr, uid, version, holder } => {
+                    self.release(*addr, uid, *version, holder).await
+                }
+                Effect::LookAtClaim { addr } => {
+                    Ok(match found(self.claims().get(&name::of(*addr)).await)? {
+                        Some(ip) => claim(ip)?,
+                        None => Answer::NoClaim,
+                    })
+                }
+                Effect::LookAtService { key } => {
+                    let live = found(self.services(key).get(key.name()).await)?;
+                    Ok(live.as_ref().map_or(Answer::NoService, seen_service))
+                }
+                Effect::PoolStatus { object, version, status, .. } => {
+                    self.pool_status(object, *version, status).await
+                }
+                Effect::Note(note) => self.tell(note, now).await,
+            }
+        };
+        timeout(DEADLINE, call).await.unwrap_or_else(|_| {
+            Err(Failure::Unknown(format!("no answer within {} s", DEADLINE.as_secs())))
+        })
+    }
+
+    async fn take(
+        &self,
+        addr: IpAddr,
+        pool: &PoolName,
+        holder: &HolderView,
+    ) -> Result<Answer, Failure> {
+        let mut ip = IP::new(
+            &name::of(addr),
+            IPSpec {
+                address: Some(addr.to_string()),
+                use_: Some(Use::LoadBalancer),
+                pool: Some(pool.to_string()),
+                holders: vec![observe::holder_object(holder)],
+                reserved_for: None,
+            },
+        );
+        ip.annotations_mut().insert(words::ANNOTATION_OWNER.to_owned(), holder.key.to_string());
+        if let Some(group) = observe::pool_label(pool) {
+            ip.labels_mut().insert(words::LABEL_IPGROUP.to_owned(), group.to_owned());
+        }
+        let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        match self.claims().create(&post, &ip).await.map_err(|error| failure(&error)) {
+            Ok(ip) => claim(ip),
+            // For a create this can only mean that the kind itself is missing.
+            Err(Failure::NotFound) => Err(Failure::Refused(
+                "the API server does not know the kind IP; apply deploy/crds".to_owned(),
+            )),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn touch(
+        &self,
+        addr: IpAddr,
+        version: Version,
+        pool: Option<&PoolName>,
+        holders: &[HolderView],
+    ) -> Result<Answer, Failure> {
+        let holders: Vec<_> = holders.iter().map(observe::holder_object).collect();
+        let patch = json!({
+            "metadata": {"resourceVersion": version.to_string()},
+            "spec": {
+                "address": addr,
+                "use": Use::LoadBalancer,
+                "pool": pool.map(PoolName::as_str),
+                "holders": holders,
+            },
+        });
+        let patched = self.claims().patch(&name::of(addr), &params(), &Patch::Merge(patch)).await;
+        claim(patched.map_err(|error| failure(&error))?)
+    }
+
+    /// The order matters: the claim's version was known before, the holder is read now, and the
+    /// deletion holds only for that very version.
+    async fn release(
+        &self,
+        addr: IpAddr,
+        uid: &str,
+        version: Version,
+        holder: &HolderView,
+    ) -> Result<Answer, Failure> {
+        let live = found(self.services(&holder.key).get(holder.key.name()).await)?;
+        let live = live.as_ref().and_then(observe::service);
+        if !may_release(live.as_ref(), holder, addr) {
+            return live.map(Answer::Kept).ok_or_else(|| {
+                Failure::Unknown("a Service that is not there keeps its address".to_owned())
+            });
+        }
+        let delete = DeleteParams {
+            preconditions: Some(Preconditions {
+                resource_version: Some(version.to_string()),
+                uid: Some(uid.to_owned()),
+            }),
+            ..DeleteParams::default()
+        };
+        self.claims().delete(&name::of(addr), &delete).await.map_err(|error| failure(&error))?;
+        Ok(Answer::Released)
+    }
+
+    async fn pool_status(
+        &self,
+        object: &str,
+        version: Version,
+        status: &PoolStatusView,
+    ) -> Result<Answer, Failure> {
+        let patch = json!({
+            "metadata": {"resourceVersion": version.to_string()},
+            "status": {
+                "capacity": status.capacity,
+                "used": status.used,
+                "free": status.free,
+                "observedGeneration": status.observed_generation,
+                "conditions": status.conditions,
+            },
+        });
+        let groups: Api<IPGroup> = Api::all(self.client.clone());
+        let written: kube::Result<IPGroup> =
+            groups.patch_status(object, &params(), &Patch::Merge(patch)).await;
+        let group = written.map_err(|error| failure(&error))?;
+        Ok(Answer::Pool(Box::new(observe::pool(&DeserializeGuard(Ok(group))))))
+    }
+
+    async fn tell(&self, note: &Note, now: Timestamp) -> Result<Answer, Failure> {
+        let (regarding, namespace) = match &note.about {
+            About::Service { key, uid } => {
+                (reference::<Service>(Some(key.namespace()), key.name(), uid), key.namespace())
+            }
+            // Events of cluster-scoped objects lie in the namespace `default`.
+            About::Pool { object, uid } => (reference::<IPGroup>(None, object, uid), "default"),
+        };
+        let name = regarding.name.clone().unwrap_or_default();
+        let mut text = note.message.clone();
+        while text.len() > LONGEST_NOTE {
+            text.pop();
+        }
+        let event = Event {
+            metadata: ObjectMeta {
+                // Unique without a random number: one process tells one object once a nanosecond.
+                name: Some(format!("{name}.{:x}", now.as_nanosecond())),
+                namespace: Some(namespace.to_owned()),
+                ..ObjectMeta::default()
+            },
+            action: Some("Allocate".to_owned()),
+            event_time: Some(MicroTime(now)),
+            note: Some(text),
+            reason: Some(note.reason.clone()),
+            regarding: Some(regarding),
+            reporting_controller: Some(format!("{}operator", words::PREFIX)),
+            reporting_instance: Some(self.instance.to_string()),
+            type_: Some(if note.warning { "Warning" } else { "Normal" }.to_owned()),
+            ..Event::default()
+        };
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        events.create(&PostParams::default(), &event).await.map_err(|error| failure(&error))?;
+        Ok(Answer::Done)
+    }
+
+    fn claims(&self) -> Api<IP> {
+        Api::all(self.client.clone())
+    }
+
+    fn services(&self, key: &ServiceKey) -> Api<Service> {
+        Api::namespaced(self.client.clone(), key.namespace())
+    }
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+fn reference<K: Resource<DynamicType = ()>>(
+    namespace: Option<&str>,
+    name: &str,
+    uid: &str,
+) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        namespace: namespace.map(str::to_owned),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+fn claim(ip: IP) -> Result<Answer, Failure> {
+    let view: Option<ClaimView> = observe::claim(&DeserializeGuard(Ok(ip)));
+    view.map(Answer::Claim)
+        .ok_or_else(|| Failure::Unknown("the answer names no address".to_owned()))
+}
+
+fn seen_service(object: &Service) -> Answer {
+    observe::service(object)
+        .map_or_else(|| Answer::OtherService(observe::version(&object.metadata)), Answer::Service)
+}
+
+/// A live read: no cache, so no `resourceVersion`, which is what `get` sends.
+fn found<K: DeserializeOwned>(read: kube::Result<K>) -> Result<Option<K>, Failure> {
+    match read.map_err(|error| failure(&error)) {
+        Ok(object) => Ok(Some(object)),
+        Err(Failure::NotFound) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What an error says about whether the call happened.
+fn failure(error: &kube::Error) -> Failure {
+    let kube::Error::Api(status) = error else {
+        return Failure::Unknown(chain(error));
+    };
+    match (status.code, status.reason.as_str()) {
+        (409, "AlreadyExists") => Failure::Exists,
+        (409, _) => Failure::Conflict,
+        (404, _) => Failure::NotFound,
+        (400..=408 | 411..=428, _) => Failure::Refused(status.message.clone()),
+        // A webhook that cannot be reached refuses like any other policy; trying at once is vain.
+        (500, _) if status.message.contains("failed calling webhook") => {
+            Failure::Refused(status.message.clone())
+        }
+        _ => Failure::Unknown(chain(error)),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        append(&mut text, &cause);
+        source = cause.source();
+    }
+    text
+}
+
+fn append(text: &mut String, cause: &dyn Display) {
+    let cause = cause.to_string();
+    if !text.contains(&cause) {
+        text.push_str(": ");
+        text.push_str(&cause);
+    }
+}

@@ -1,0 +1,192 @@
+//! What one Service should have, given everything known. Pure; changes nothing.
+
+use std::net::IpAddr;
+
+use landfall_ipam::{Family, PoolName, Refusal, Verdict};
+
+use super::{
+    plan::World,
+    view::{ClaimView, PoolView, Request, ServiceView},
+};
+
+/// What to do for one Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Not ours: another class, or an address somebody else's program gave it outside every pool.
+    LeaveAlone,
+    /// An address it needs is in the middle of a write; look again when that is over.
+    Later,
+    /// Take these addresses for it, then decide again.
+    Take(Vec<(IpAddr, PoolName)>),
+    /// It should show exactly these addresses; what could not be had stands beside them. It may be
+    /// satisfied all the same: one family of two is what `PreferDualStack` puts up with.
+    Show { addrs: Vec<IpAddr>, refusals: Vec<Refusal>, satisfied: bool },
+    /// It shows an address that belongs to somebody else. Nobody is moved, both are told.
+    Disputed(Refusal),
+}
+
+/// What one family of a Service comes to.
+enum Slot {
+    Has(IpAddr),
+    Takes(IpAddr, PoolName),
+    Nothing(Refusal),
+    Later,
+    Foreign,
+    Disputed(Refusal),
+}
+
+/// Decides for a Service of type `LoadBalancer` that is not being deleted.
+pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
+    let claims = world.claims_of(service);
+    let known_class =
+        service.class.as_ref().is_none_or(|class| world.serves_class(class)) || !claims.is_empty();
+    if !known_class {
+        return Decision::LeaveAlone;
+    }
+    if claims.is_empty() && service.shows_other {
+        return Decision::LeaveAlone;
+    }
+    let mut addrs = Vec::new();
+    let mut takes = Vec::new();
+    let mut refusals = Vec::new();
+    for family in &service.families {
+        let (slot, refusal) = slot(world, service, &claims, *family);
+        refusals.extend(refusal.filter(|refusal| !refusals.contains(refusal)));
+        match slot {
+            Slot::Has(addr) => addrs.push(addr),
+            Slot::Takes(addr, pool) => takes.push((addr, pool)),
+            Slot::Nothing(refusal) => refusals.push(refusal),
+            Slot::Later => return Decision::Later,
+            Slot::Foreign => return Decision::LeaveAlone,
+            Slot::Disputed(refusal) => return Decision::Disputed(refusal),
+        }
+    }
+    let incomplete = addrs.len().saturating_add(takes.len()) < service.families.len();
+    let all_or_nothing = service.require_all && incomplete;
+    if !takes.is_empty() && !all_or_nothing {
+        return Decision::Take(takes);
+    }
+    let puts_up = !addrs.is_empty() && service.request == Request::Any && !service.require_all;
+    let satisfied = refusals.is_empty() || puts_up;
+    Decision::Show { addrs, refusals, satisfied }
+}
+
+/// The address of one family, and a refused request beside it, if any.
+fn slot(
+    world: &World,
+    service: &ServiceView,
+    claims: &[&ClaimView],
+    family: Family,
+) -> (Slot, Option<Refusal>) {
+    let refused = match &service.request {
+        Request::Bad(refusal) => Some(refusal.clone()),
+        Request::Any => None,
+        Request::Addresses(_) => match service.request.of(family) {
+            None => None,
+            Some(addr) if claims.iter().any(|claim| claim.addr == addr) => {
+                return (has(world, addr), None);
+            }
+            Some(addr) if world.is_busy(addr) => return (Slot::Later, None),
+            Some(addr) => match specific(world, service, addr) {
+                Ok(pool) => return (Slot::Takes(addr, pool), None),
+                Err(refusal) => Some(refusal),
+            },
+        },
+    };
+    if let Some(addr) = current(service, claims, family) {
+        return (has(world, addr), refused);
+    }
+    if let Some(addr) = service.shows.iter().copied().find(|addr| Family::of(*addr) == family) {
+        return (adopt(world, addr), refused);
+    }
+    match refused {
+        Some(refusal) => (Slot::Nothing(refusal), None),
+        None => (any(world, service, family), None),
+    }
+}
+
+/// A claimed address, unless a call about its claim is under way.
+fn has(world: &World, addr: IpAddr) -> Slot {
+    if world.is_busy(addr) { Slot::Later } else { Slot::Has(addr) }
+}
+
+/// The claimed address that the Service shows, else the lowest one kept for it.
+fn current(service: &ServiceView, claims: &[&ClaimView], family: Family) -> Option<IpAddr> {
+    let mut of_family: Vec<IpAddr> =
+        claims.iter().map(|claim| claim.addr).filter(|addr| Family::of(*addr) == family).collect();
+    of_family.sort_unstable();
+    let shown = of_family.iter().copied().find(|addr| service.shows.contains(addr));
+    shown.or_else(|| of_family.first().copied())
+}
+
+/// Enters an address that the Service shows already, whoever gave it, into the ledger.
+fn adopt(world: &World, addr: IpAddr) -> Slot {
+    if world.is_busy(addr) {
+        return Slot::Later;
+    }
+    if let Some(claim) = world.claim(addr) {
+        return Slot::Disputed(Refusal::TakenBy(addr, claim.described()));
+    }
+    world.book().pool_of(addr).map_or(Slot::Foreign, |pool| Slot::Takes(addr, pool.name.clone()))
+}
+
+/// The lowest free address of the first pool that serves the Service.
+fn any(world: &World, service: &ServiceView, family: Family) -> Slot {
+    let mut verdicts = Vec::new();
+    for view in world.pools_in_order() {
+        let verdict = match serves(world, view, service) {
+            Err(verdict) => verdict,
+            Ok(()) => match world.book().lowest_free(&view.name, family) {
+                Ok(addr) => return Slot::Takes(addr, view.name.clone()),
+                Err(verdict) => verdict,
+            },
+        };
+        verdicts.push((view.name.clone(), verdict));
+    }
+    Slot::Nothing(Refusal::NoneGives(family, verdicts))
+}
+
+/// The pool that can give exactly this address to this Service.
+fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolName, Refusal> {
+    let mut verdicts = Vec::new();
+    let mut refusal = None;
+    for view in world.pools_in_order() {
+        if !view.pool.as_ref().is_ok_and(|pool| pool.contains(addr)) {
+            continue;
+        }
+        match serves(world, view, service) {
+            Err(verdict) => verdicts.push((view.name.clone(), verdict)),
+            Ok(()) => match world.book().can_give(&view.name, addr, || world.who_has(addr)) {
+                Ok(()) => return Ok(view.name.clone()),
+                Err(why) => refusal = refusal.or(Some(why)),
+            },
+        }
+    }
+    Err(match refusal {
+        Some(refusal) => refusal,
+        None if verdicts.is_empty() => Refusal::OutsideEveryPool(addr),
+        None => Refusal::NotServed(addr, verdicts),
+    })
+}
+
+/// Whether the pool serves this Service at all.
+fn serves(world: &World, view: &PoolView, service: &ServiceView) -> Result<(), Verdict> {
+    use kube::core::SelectorExt as _;
+    if view.pool.is_err() {
+        return Err(Verdict::Invalid);
+    }
+    if view.class != service.class {
+        return Err(Verdict::OtherClass);
+    }
+    if view
+        .namespaces
+        .as_ref()
+        .is_some_and(|selector| !selector.matches(world.namespace_labels(service.key.namespace())))
+    {
+        return Err(Verdict::OtherNamespaces);
+    }
+    if view.services.as_ref().is_some_and(|selector| !selector.matches(&service.labels)) {
+        return Err(Verdict::OtherServices);
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! What the planner asks for, and what came of it.
+
+use std::{net::IpAddr, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use landfall_ipam::PoolName;
+
+use super::view::{
+    ClaimView, HolderView, PoolStatusView, PoolView, ServiceKey, ServiceView, Version,
+};
+
+/// One guarded, idempotent call. Everything is decided; applying it has nothing left to choose.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Effect {
+    /// Create the claim: fails if anyone has the address.
+    Take { addr: IpAddr, pool: PoolName, holder: HolderView },
+    /// Write a claim that already names the holder, so that nobody who knew the old version can
+    /// delete it under us.
+    Touch { addr: IpAddr, version: Version, pool: Option<PoolName>, holders: Vec<HolderView> },
+    /// Write the Service's status at exactly this version.
+    Publish {
+        key: ServiceKey,
+        uid: Arc<str>,
+        version: Version,
+        /// The ingress; `None` leaves it as it is.
+        ingress: Option<Vec<IpAddr>>,
+        conditions: Vec<Condition>,
+        /// What to tell about it once it is done.
+        note: Option<Note>,
+    },
+    /// Read the holder live, and delete the claim at exactly this version if the holder neither
+    /// shows nor could want the address.
+    Release { addr: IpAddr, uid: Arc<str>, version: Version, holder: HolderView },
+    /// Find out by a live read what became of a claim.
+    LookAtClaim { addr: IpAddr },
+    /// Find out by a live read what became of a Service.
+    LookAtService { key: ServiceKey },
+    /// Write a pool's status.
+    PoolStatus { pool: PoolName, object: Arc<str>, version: Version, status: PoolStatusView },
+    /// Tell people. Best effort.
+    Note(Note),
+}
+
+impl Effect {
+    /// What goes first when more is asked for than can be under way: finish what was begun, then
+    /// begin more, then tidy up. Telling people comes last.
+    pub(super) const fn rank(&self) -> u8 {
+        match self {
+            Self::Publish { .. } => 0,
+            Self::LookAtClaim { .. } | Self::LookAtService { .. } | Self::Touch { .. } => 1,
+            Self::Take { .. } => 2,
+            Self::Release { .. } => 3,
+            Self::PoolStatus { .. } => 4,
+            Self::Note(_) => 5,
+        }
+    }
+
+    /// The word for logs and metrics.
+    pub(super) const fn word(&self) -> &'static str {
+        match self {
+            Self::Take { .. } => "take",
+            Self::Touch { .. } => "touch",
+            Self::Publish { .. } => "publish",
+            Self::Release { .. } => "release",
+            Self::LookAtClaim { .. } | Self::LookAtService { .. } => "look",
+            Self::PoolStatus { .. } => "pool_status",
+            Self::Note(_) => "event",
+        }
+    }
+}
+
+/// A Kubernetes event to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Note {
+    pub about: About,
+    pub warning: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+/// The object an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    Service { key: ServiceKey, uid: Arc<str> },
+    Pool { object: Arc<str>, uid: Arc<str> },
+}
+
+/// An effect and what came of it.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub effect: Effect,
+    pub result: Result<Answer, Failure>,
+}
+
+/// What a call that went through told us.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Claim(ClaimView),
+    NoClaim,
+    Service(ServiceView),
+    /// The Service exists at this version and is not of type `LoadBalancer`.
+    OtherService(Version),
+    NoService,
+    Pool(Box<PoolView>),
+    /// The claim is deleted.
+    Released,
+    /// The live read forbade the release; this is what it saw.
+    Kept(ServiceView),
+    Done,
+}
+
+/// Why a call did not go through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Somebody has the name.
+    Exists,
+    /// The object is at another version.
+    Conflict,
+    /// There is no such object.
+    NotFound,
+    /// The API server said no, and will say so again until somebody changes something.
+    Refused(String),
+    /// It may have happened or not.
+    Unknown(String),
+    /// It was never sent: we do not lead.
+    NotSent,
+}
+
+impl Failure {
+    /// The word for metrics.
+    pub(super) const fn word(&self) -> &'static str {
+        match self {
+            Self::Exists => "exists",
+            Self::Conflict => "conflict",
+            Self::NotFound => "not_found",
+            Self::Refused(_) => "refused",
+            Self::Unknown(_) => "unknown",
+            Self::NotSent => "not_sent",
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Views for tests, built fluently.
+
+use std::{net::IpAddr, sync::Arc};
+
+use jiff::Timestamp;
+use landfall_ipam::Family;
+
+use super::{
+    status::holder_now,
+    view::{HolderView, Request, ServiceKey, ServiceView, Version},
+};
+
+pub(super) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A `LoadBalancer` Service without wishes of its own.
+pub(super) fn service(key: &str) -> ServiceView {
+    ServiceView {
+        key: ServiceKey::parse(key).unwrap(),
+        uid: Arc::from(format!("uid-of-{key}")),
+        version: Version(1),
+        created: Timestamp::UNIX_EPOCH,
+        deleting: false,
+        class: None,
+        families: vec![Family::V4],
+        require_all: false,
+        request: Request::Any,
+        labels: std::collections::BTreeMap::new(),
+        shows: Vec::new(),
+        shows_other: false,
+        conditions: Vec::new(),
+    }
+}
+
+pub(super) fn holder_of(service: &ServiceView) -> HolderView {
+    holder_now(service)
+}
+
+impl ServiceView {
+    pub(super) fn showing(mut self, addrs: &[&str]) -> Self {
+        self.shows = addrs.iter().map(|addr| ip(addr)).collect();
+        self
+    }
+
+    pub(super) fn asking(mut self, addr: &str) -> Self {
+        self.request = Request::Addresses(vec![ip(addr)]);
+        self
+    }
+
+    pub(super) fn deleting(mut self) -> Self {
+        self.deleting = true;
+        self
+    }
+
+    pub(super) fn with_uid(mut self, uid: &str) -> Self {
+        self.uid = Arc::from(uid);
+        self
+    }
+
+    pub(super) fn of_class(mut self, class: &str) -> Self {
+        self.class = Some(Arc::from(class));
+        self
+    }
+
+    pub(super) fn with_families(mut self, families: &[Family]) -> Self {
+        self.families = families.to_vec();
+        self
+    }
+
+    pub(super) fn at(mut self, version: u64) -> Self {
+        self.version = Version(version);
+        self
+    }
+
+    pub(super) fn aged(mut self, created: i64) -> Self {
+        self.created = Timestamp::from_second(created).unwrap();
+        self
+    }
+}

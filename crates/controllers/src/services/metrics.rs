@@ -1,0 +1,132 @@
+//! What the allocator counts. Label values are bounded: words from closed lists, and pool names.
+
+use std::time::Duration;
+
+use landfall_ipam::Reason;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+use super::plan::Planner;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Write {
+    effect: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Pending {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolState {
+    pool: String,
+    state: &'static str,
+}
+
+/// The allocator's metrics; clones share their values.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    writes: Family<Write, Counter>,
+    pending: Family<Pending, Gauge>,
+    pools: Family<PoolState, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    planning: Histogram,
+    allocating: Histogram,
+    dropped_events: Counter,
+}
+
+impl Metrics {
+    /// Makes the metrics and registers them.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            writes: Family::default(),
+            pending: Family::default(),
+            pools: Family::default(),
+            planning: Histogram::new(buckets(0.000_01, 12)),
+            allocating: Histogram::new(buckets(0.005, 14)),
+            dropped_events: Counter::default(),
+        };
+        registry.register(
+            "landfall_calls",
+            "Calls to the API server by effect and result",
+            metrics.writes.clone(),
+        );
+        registry.register(
+            "landfall_services_pending",
+            "Services that wait for an address, by reason",
+            metrics.pending.clone(),
+        );
+        registry.register(
+            "landfall_pool_addresses",
+            "Addresses of a pool, by state: capacity, used, free",
+            metrics.pools.clone(),
+        );
+        registry.register_with_unit(
+            "landfall_plan",
+            "Time of one round of planning",
+            Unit::Seconds,
+            metrics.planning.clone(),
+        );
+        registry.register_with_unit(
+            "landfall_allocation",
+            "Time from the creation of a Service until its address is published",
+            Unit::Seconds,
+            metrics.allocating.clone(),
+        );
+        registry.register(
+            "landfall_events_dropped",
+            "Kubernetes events that were not sent because too many waited",
+            metrics.dropped_events.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn called(&self, effect: &'static str, result: &'static str) {
+        self.writes.get_or_create(&Write { effect, result }).inc();
+    }
+
+    pub(super) fn planned(&self, took: Duration) {
+        self.planning.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn allocated(&self, took: Duration) {
+        self.allocating.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn dropped(&self, events: u64) {
+        self.dropped_events.inc_by(events);
+    }
+
+    /// Brings the gauges in line with what the planner knows.
+    pub(super) fn show(&self, planner: &Planner) {
+        let pending = planner.pending();
+        for reason in Reason::ALL {
+            let count = pending.get(&reason).copied().unwrap_or_default();
+            let gauge = self.pending.get_or_create(&Pending { reason: reason.as_str() });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        self.pools.clear();
+        for view in planner.world().pools_in_order() {
+            let count = planner.world().book().count(&view.name);
+            for (state, value) in
+                [("capacity", count.capacity), ("used", count.used), ("free", count.free)]
+            {
+                let pool = view.name.to_string();
+                self.pools.get_or_create(&PoolState { pool, state }).set(approximate(value));
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge is a float; a /64 is known to 16 digits")]
+fn approximate(value: u128) -> f64 {
+    value as f64
+}
+
+fn buckets(first: f64, count: u16) -> impl Iterator<Item = f64> {
+    (0..count).map(move |n| first * f64::from(2_u32.saturating_pow(u32::from(n))))
+}

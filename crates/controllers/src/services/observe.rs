@@ -1,0 +1,320 @@
+//! Turns watched objects into views. A part that cannot be read is data, carried to the condition.
+
+use std::{net::IpAddr, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::Service,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+};
+use kube::core::{DeserializeGuard, Selector};
+use landfall_api::{
+    Holder, IP, IPGroup, IPGroupSpec, Use, name, words,
+    words::{ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
+};
+use landfall_ipam::{AddrBlock, Family, Pool, PoolName, Refusal};
+
+use super::view::{
+    ClaimView, HolderView, PoolStatusView, PoolView, Request, ServiceKey, ServiceView, Tenure,
+    Version,
+};
+
+/// The kind of pool an `IPGroup` is, as it stands in a claim's `spec.pool`.
+const POOL_KIND: &str = "IPGroup";
+
+/// Holds back ends only where that stays cheap: two intervals per /24, so up to a /8.
+const AVOID_ENDS_LIMIT: u128 = 1 << 24;
+
+/// A Service, or `None` if it is not of type `LoadBalancer`: then the planner need not know it.
+pub(super) fn service(object: &Service) -> Option<ServiceView> {
+    let spec = object.spec.as_ref().filter(|spec| spec.type_.as_deref() == Some("LoadBalancer"))?;
+    let status = object.status.as_ref();
+    let ingress = status
+        .and_then(|status| status.load_balancer.as_ref())
+        .and_then(|balancer| balancer.ingress.as_deref())
+        .unwrap_or_default();
+    let shows: Vec<IpAddr> =
+        ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect();
+    let families: Vec<Family> = spec
+        .ip_families
+        .iter()
+        .flatten()
+        .map(|family| if family == "IPv6" { Family::V6 } else { Family::V4 })
+        .collect();
+    let families = if families.is_empty() { vec![Family::V4] } else { families };
+    let request = spec
+        .load_balancer_ip
+        .as_deref()
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+        .map_or(Request::Any, |text| request("spec.loadBalancerIP", text, &families));
+    Some(ServiceView {
+        key: service_key(&object.metadata),
+        uid: text(object.metadata.uid.as_deref()),
+        version: version(&object.metadata),
+        created: created(&object.metadata),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        class: spec.load_balancer_class.as_deref().map(Arc::from),
+        require_all: spec.ip_family_policy.as_deref() == Some("RequireDualStack"),
+        families,
+        request,
+        labels: object.metadata.labels.clone().unwrap_or_default(),
+        shows_other: shows.len() < ingress.len(),
+        shows,
+        conditions: status.and_then(|status| status.conditions.clone()).unwrap_or_default(),
+    })
+}
+
+fn request(field: &'static str, text: &str, families: &[Family]) -> Request {
+    match text.parse::<IpAddr>() {
+        Err(_) => Request::Bad(Refusal::Unparseable { field, input: text.to_owned() }),
+        Ok(addr) if !families.contains(&Family::of(addr)) => {
+            Request::Bad(Refusal::WrongFamily(addr))
+        }
+        Ok(addr) => Request::Addresses(vec![addr]),
+    }
+}
+
+pub(super) fn service_key(metadata: &ObjectMeta) -> ServiceKey {
+    ServiceKey::new(
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref().unwrap_or_default(),
+    )
+}
+
+/// An `IP`, or `None` if its name is no address: then it takes none.
+pub(super) fn claim(object: &DeserializeGuard<IP>) -> Option<ClaimView> {
+    let (metadata, spec) = match &object.0 {
+        Ok(ip) => (&ip.metadata, Ok(&ip.spec)),
+        Err(invalid) => (&invalid.metadata, Err(&invalid.error)),
+    };
+    let addr = name::parse(metadata.name.as_deref()?).ok()?;
+    let tenure = match spec {
+        Err(error) => Tenure::Other(format!("an IP object that cannot be read ({error})")),
+        Ok(spec) if spec.reserved_for.is_some() || spec.use_ == Some(Use::Reserved) => {
+            Tenure::Other(spec.reserved_for.as_ref().map_or_else(
+                || "a reservation".to_owned(),
+                |to| {
+                    let name = to.name.as_deref().unwrap_or("*");
+                    format!("a reservation for {}/{name}", to.namespace)
+                },
+            ))
+        }
+        Ok(spec) if spec.holders.is_empty() => legacy_tenure(metadata),
+        Ok(spec) => tenure(&spec.holders),
+    };
+    let labelled = || label(metadata, LABEL_IPGROUP).map(|group| format!("{POOL_KIND}/{group}"));
+    let pool = spec.ok().and_then(|spec| spec.pool.clone()).or_else(labelled);
+    Some(ClaimView {
+        addr,
+        uid: text(metadata.uid.as_deref()),
+        version: version(metadata),
+        pool: pool.map(|pool| PoolName::new(&pool)),
+        tenure,
+    })
+}
+
+fn tenure(holders: &[Holder]) -> Tenure {
+    let views: Option<Vec<_>> = holders.iter().map(holder).collect();
+    views.map_or_else(
+        || {
+            let names: Vec<_> = holders
+                .iter()
+                .map(|holder| match &holder.namespace {
+                    Some(namespace) => format!("{} {namespace}/{}", holder.kind, holder.name),
+                    None => format!("{} {}", holder.kind, holder.name),
+                })
+                .collect();
+            Tenure::Other(names.join(", "))
+        },
+        Tenure::Services,
+    )
+}
+
+fn holder(holder: &Holder) -> Option<HolderView> {
+    let namespace = holder.namespace.as_deref().filter(|_| holder.kind == "Service")?;
+    Some(HolderView {
+        key: ServiceKey::new(namespace, &holder.name),
+        uid: holder.uid.as_deref().map(Arc::from),
+        class: holder.load_balancer_class.as_deref().map(Arc::from),
+        seen: holder.seen_version.as_deref().map(|seen| Version::read(Some(seen))),
+        ports: holder.ports.clone(),
+        sharing_key: holder.sharing_key.clone(),
+        legacy: false,
+    })
+}
+
+/// Whose a claim with an empty spec is: the original operator kept that in label and annotation.
+fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
+    let owner = metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_OWNER));
+    match owner {
+        // The owner text has no kind: with the label `gsm` it is a VirtualIP's.
+        Some(owner) if label(metadata, LABEL_GSM).is_some() => {
+            Tenure::Other(format!("VirtualIP {owner}"))
+        }
+        Some(owner) => ServiceKey::parse(owner).map_or_else(
+            || Tenure::Other(format!("an IP object whose owner reads {owner:?}")),
+            |key| {
+                Tenure::Services(vec![HolderView {
+                    key,
+                    uid: None,
+                    class: None,
+                    seen: None,
+                    ports: Vec::new(),
+                    sharing_key: None,
+                    legacy: true,
+                }])
+            },
+        ),
+        None => Tenure::Other("an IP object that names no holder".to_owned()),
+    }
+}
+
+/// An `IPGroup`. Whatever is wrong with it is kept, part by part, for its condition.
+pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
+    let metadata = match &object.0 {
+        Ok(group) => &group.metadata,
+        Err(invalid) => &invalid.metadata,
+    };
+    let object_name = text(metadata.name.as_deref());
+    let name = PoolName::new(&format!("{POOL_KIND}/{object_name}"));
+    let mut view = PoolView {
+        name: name.clone(),
+        object: object_name,
+        uid: text(metadata.uid.as_deref()),
+        version: version(metadata),
+        generation: metadata.generation,
+        pool: Err(Vec::new()),
+        namespaces: None,
+        services: None,
+        class: None,
+        ignored: Vec::new(),
+        status: PoolStatusView::default(),
+    };
+    match &object.0 {
+        Err(invalid) => view.pool = Err(vec![invalid.error.clone()]),
+        Ok(group) => {
+            let mut problems = Vec::new();
+            let pool = pool_of(&group.spec, name, &mut problems);
+            view.namespaces = selector(
+                "namespaceSelector",
+                group.spec.namespace_selector.as_ref(),
+                &mut problems,
+            );
+            view.services =
+                selector("serviceSelector", group.spec.service_selector.as_ref(), &mut problems);
+            view.pool = if problems.is_empty() { Ok(pool) } else { Err(problems) };
+            view.class = group.spec.load_balancer_class.as_deref().map(Arc::from);
+            view.ignored = ignored(&group.spec);
+            if let Some(status) = &group.status {
+                view.status = PoolStatusView {
+                    capacity: status.capacity.clone(),
+                    used: status.used.clone(),
+                    free: status.free.clone(),
+                    observed_generation: status.observed_generation,
+                    conditions: status.conditions.clone(),
+                };
+            }
+        }
+    }
+    view
+}
+
+fn pool_of(spec: &IPGroupSpec, name: PoolName, problems: &mut Vec<String>) -> Pool {
+    let mut blocks = Vec::new();
+    let segment = spec.segment.iter().map(|text| ("segment", text));
+    let ranges = spec.ranges.iter().map(|text| ("ranges", text));
+    for (field, text) in segment.chain(ranges) {
+        read(field, text, &mut blocks, problems);
+    }
+    let mut excluded = Vec::new();
+    for text in spec.excluded() {
+        read("excludedIPs", text, &mut excluded, problems);
+    }
+    if blocks.is_empty() && problems.is_empty() {
+        problems.push("it has no addresses: set segment or ranges".to_owned());
+    }
+    let mut pool = Pool::new(name, blocks.iter().copied(), excluded);
+    pool.priority = spec.priority();
+    pool.auto_assign = spec.auto_assign();
+    pool.drain = spec.drain();
+    if spec.avoid_ends() {
+        if pool.ranges().len_of(Family::V4) > AVOID_ENDS_LIMIT {
+            problems.push("avoidEnds: works for up to a /8 of IPv4 addresses".to_owned());
+        } else {
+            pool = pool.avoid_ends(blocks);
+        }
+    }
+    pool
+}
+
+fn read(field: &str, text: &str, blocks: &mut Vec<AddrBlock>, problems: &mut Vec<String>) {
+    match text.parse() {
+        Ok(block) => blocks.push(block),
+        Err(error) => problems.push(format!("{field}: {error}")),
+    }
+}
+
+fn selector(
+    field: &str,
+    selector: Option<&LabelSelector>,
+    problems: &mut Vec<String>,
+) -> Option<Selector> {
+    match Selector::try_from(selector?.clone()) {
+        Ok(selector) => Some(selector),
+        Err(error) => {
+            problems.push(format!("{field}: {error}"));
+            None
+        }
+    }
+}
+
+fn ignored(spec: &IPGroupSpec) -> Vec<&'static str> {
+    [
+        ("quota", spec.quota.is_some()),
+        ("retainFor", spec.retain_for.is_some()),
+        ("announce", spec.announce.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(field, set)| set.then_some(field))
+    .collect()
+}
+
+pub(super) fn version(metadata: &ObjectMeta) -> Version {
+    Version::read(metadata.resource_version.as_deref())
+}
+
+fn created(metadata: &ObjectMeta) -> Timestamp {
+    metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a String> {
+    metadata.labels.as_ref().and_then(|all| all.get(key))
+}
+
+fn text(value: Option<&str>) -> Arc<str> {
+    value.unwrap_or_default().into()
+}
+
+/// A holder as it is written into a claim.
+pub(super) fn holder_object(view: &HolderView) -> Holder {
+    Holder {
+        kind: "Service".to_owned(),
+        namespace: Some(view.key.namespace().to_owned()),
+        name: view.key.name().to_owned(),
+        uid: view.uid.as_deref().map(str::to_owned),
+        ports: view.ports.clone(),
+        sharing_key: view.sharing_key.clone(),
+        load_balancer_class: view.class.as_deref().map(str::to_owned),
+        seen_version: view.seen.map(|seen| seen.to_string()),
+    }
+}
+
+/// The value of the label `ipgroup` for a pool, where its name fits into a label.
+pub(super) fn pool_label(pool: &PoolName) -> Option<&str> {
+    let group = pool.as_str().strip_prefix(POOL_KIND)?.strip_prefix('/')?;
+    words::ipgroup_label(group)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,19 @@
+//! What the allocator must be allowed to do, kept beside what it does.
+
+use crate::permissions::Rule;
+
+/// Rules for the whole cluster.
+pub const CLUSTER: &[Rule] = &[
+    Rule { groups: &[""], resources: &["services"], verbs: &["get", "list", "watch"], names: &[] },
+    Rule { groups: &[""], resources: &["services/status"], verbs: &["patch"], names: &[] },
+    Rule { groups: &[""], resources: &["namespaces"], verbs: &["list", "watch"], names: &[] },
+    Rule { groups: &["paas.org"], resources: &["ipgroups"], verbs: &["list", "watch"], names: &[] },
+    Rule { groups: &["paas.org"], resources: &["ipgroups/status"], verbs: &["patch"], names: &[] },
+    Rule {
+        groups: &["paas.org"],
+        resources: &["ips"],
+        verbs: &["create", "delete", "get", "list", "patch", "watch"],
+        names: &[],
+    },
+    Rule { groups: &["events.k8s.io"], resources: &["events"], verbs: &["create"], names: &[] },
+];

@@ -1,0 +1,270 @@
+//! What came of an effect, taken in.
+
+use std::{net::IpAddr, time::Duration};
+
+use super::{
+    About, Busy, ClaimView, Delay, Effect, Note, Now, Planner, ServiceKey, Source, delay_after,
+};
+use crate::services::effect::{Answer, Failure, Report};
+
+impl Planner {
+    /// Takes in what came of an effect; gives back what is now worth telling people.
+    pub(crate) fn on_report(&mut self, report: Report, now: Now) -> Option<Note> {
+        let Report { effect, result } = report;
+        match effect {
+            Effect::Take { addr, holder, .. } => {
+                self.on_claim_write(addr, &holder.key, result, now);
+                None
+            }
+            Effect::Touch { addr, holders, .. } => {
+                // A touch is made for exactly the holder whose version it carries; the others are
+                // marked by the claim's own change.
+                let keys: Vec<_> = holders.into_iter().map(|holder| holder.key).collect();
+                let whose = keys.iter().find(|key| self.calls.contains_key(*key)).cloned();
+                if let Some(key) = whose {
+                    self.on_claim_write(addr, &key, result, now);
+                }
+                None
+            }
+            Effect::Publish { key, note, .. } => self.on_published(&key, note, result, now),
+            Effect::Release { addr, version, holder, .. } => {
+                let (key, uid) = (holder.key, holder.uid);
+                match result {
+                    Ok(Answer::Released) => {
+                        self.world.busy.remove(&addr);
+                        match self.world.claims.bury(&addr, version) {
+                            Some(old) => self.claim_left(&old),
+                            None => self.settle(addr),
+                        }
+                        let still_there = self.world.services.get(&key).is_some();
+                        return uid.filter(|_| still_there).map(|uid| Note {
+                            about: About::Service { key, uid },
+                            warning: false,
+                            reason: "Released".to_owned(),
+                            message: format!("{addr} is free again"),
+                        });
+                    }
+                    Ok(Answer::Kept(service)) => {
+                        self.unbusy(addr);
+                        let tries = self.release_delays.get(&addr).map_or(0, |delay| delay.tries);
+                        self.release_delays.insert(addr, delay_after(tries, now));
+                        let version = service.version;
+                        self.put_service(&key, version, service, Source::Own);
+                    }
+                    Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
+                    Err(Failure::Refused(_)) => {
+                        self.unbusy(addr);
+                        let tries = self.release_delays.get(&addr).map_or(0, |delay| delay.tries);
+                        self.release_delays.insert(addr, delay_after(tries, now));
+                    }
+                    Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
+                        self.look_at_claim(addr, now.uptime, None);
+                    }
+                    Err(Failure::Unknown(_)) => {
+                        self.look_at_claim(addr, soon(now), None);
+                    }
+                }
+                None
+            }
+            Effect::LookAtClaim { addr } => {
+                self.on_claim_seen(addr, result, now);
+                None
+            }
+            Effect::LookAtService { key } => {
+                self.end_call(&key);
+                match result {
+                    Ok(answer) => self.take_in_service(&key, answer),
+                    Err(Failure::NotSent) => {}
+                    Err(_) => {
+                        self.looks.insert(key.clone(), soon(now));
+                    }
+                }
+                self.mark(&key);
+                None
+            }
+            Effect::PoolStatus { pool, .. } => {
+                self.pool_calls.remove(&pool);
+                self.world.pools.unpin(&pool);
+                self.status_due = true;
+                if let Ok(Answer::Pool(view)) = result {
+                    let version = view.version;
+                    self.put_pool(pool, version, *view, Source::Own);
+                }
+                None
+            }
+            Effect::Note(_) => None,
+        }
+    }
+
+    /// A claim was to be created or touched for a Service.
+    fn on_claim_write(
+        &mut self,
+        addr: IpAddr,
+        key: &ServiceKey,
+        result: Result<Answer, Failure>,
+        now: Now,
+    ) {
+        match result {
+            Ok(Answer::Claim(claim)) => {
+                self.world.busy.remove(&addr);
+                self.world.claims.unpin(&addr);
+                self.service_delays.remove(key);
+                let version = claim.version;
+                self.put_claim(addr, version, claim, Source::Own);
+                self.end_call(key);
+                self.settle(addr);
+            }
+            Ok(_) | Err(Failure::NotSent) => {
+                self.unbusy(addr);
+                self.end_call(key);
+            }
+            // Taken by whoever was faster. Any other address will do meanwhile.
+            Err(Failure::Exists | Failure::Conflict | Failure::NotFound) => {
+                self.end_call(key);
+                self.look_at_claim(addr, now.uptime, None);
+            }
+            Err(Failure::Refused(words)) => {
+                self.unbusy(addr);
+                self.end_call(key);
+                self.delay_service(key, Some(words), now);
+            }
+            // Until we know whether it happened, the Service gets no other address.
+            Err(Failure::Unknown(_)) => {
+                self.look_at_claim(addr, soon(now), Some(key.clone()));
+                return;
+            }
+        }
+        self.mark(key);
+    }
+
+    fn on_claim_seen(&mut self, addr: IpAddr, result: Result<Answer, Failure>, now: Now) {
+        let for_whom = match self.world.busy.get(&addr) {
+            Some(Busy::Looking { for_whom, .. }) => for_whom.clone(),
+            Some(Busy::Writing) | None => None,
+        };
+        match result {
+            Ok(Answer::Claim(claim)) => {
+                self.world.busy.remove(&addr);
+                self.world.claims.unpin(&addr);
+                let version = claim.version;
+                self.put_claim(addr, version, claim, Source::Own);
+                self.settle(addr);
+            }
+            Ok(Answer::NoClaim) => {
+                self.world.busy.remove(&addr);
+                let known = self.world.claim(addr).map(|claim| claim.version);
+                match known.and_then(|version| self.world.claims.bury(&addr, version)) {
+                    Some(old) => self.claim_left(&old),
+                    None => self.settle(addr),
+                }
+            }
+            Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
+            Err(_) => {
+                self.look_at_claim(addr, soon(now), for_whom);
+                return;
+            }
+        }
+        if let Some(key) = for_whom {
+            self.end_call(&key);
+            if self.world.claim(addr).is_none() {
+                // It did not happen. Trying again at once would hammer whatever is in trouble.
+                self.delay_service(&key, None, now);
+            }
+            self.mark(&key);
+        }
+        let holders = self.world.claim(addr).map(ClaimView::holders).unwrap_or_default();
+        let keys: Vec<_> = holders.iter().map(|holder| holder.key.clone()).collect();
+        for key in keys {
+            self.mark(&key);
+        }
+    }
+
+    fn on_published(
+        &mut self,
+        key: &ServiceKey,
+        note: Option<Note>,
+        result: Result<Answer, Failure>,
+        now: Now,
+    ) -> Option<Note> {
+        self.end_call(key);
+        self.mark(key);
+        match result {
+            Ok(answer) => {
+                // A condition about a refusal is written while the refusal lasts: its delay stays.
+                let refused =
+                    self.service_delays.get(key).is_some_and(|(_, words)| words.is_some());
+                if !refused {
+                    self.service_delays.remove(key);
+                }
+                self.take_in_service(key, answer);
+                return note;
+            }
+            Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
+                self.looks.insert(key.clone(), now.uptime);
+            }
+            Err(Failure::Unknown(_)) => {
+                self.looks.insert(key.clone(), soon(now));
+            }
+            Err(Failure::Refused(_)) => self.delay_service(key, None, now),
+            Err(Failure::NotSent) => {}
+        }
+        None
+    }
+
+    fn take_in_service(&mut self, key: &ServiceKey, answer: Answer) {
+        match answer {
+            Answer::Service(service) => {
+                let version = service.version;
+                self.put_service(key, version, service, Source::Own);
+            }
+            Answer::OtherService(version) => {
+                if let Some(old) = self.world.services.remove(key, version, false) {
+                    self.service_left(&old);
+                }
+            }
+            Answer::NoService => {
+                let known = self.world.services.get(key).map(|service| service.version);
+                if let Some(old) = known.and_then(|at| self.world.services.bury(key, at)) {
+                    self.service_left(&old);
+                }
+            }
+            Answer::Claim(_)
+            | Answer::NoClaim
+            | Answer::Pool(_)
+            | Answer::Released
+            | Answer::Kept(_)
+            | Answer::Done => {}
+        }
+    }
+
+    fn delay_service(&mut self, key: &ServiceKey, refused: Option<String>, now: Now) {
+        let tries = self.service_delays.get(key).map_or(0, |(Delay { tries, .. }, _)| *tries);
+        self.service_delays.insert(key.clone(), (delay_after(tries, now), refused));
+    }
+
+    fn end_call(&mut self, key: &ServiceKey) {
+        if let Some(calls) = self.calls.get_mut(key) {
+            *calls = calls.saturating_sub(1);
+            if *calls == 0 {
+                self.calls.remove(key);
+                self.world.services.unpin(key);
+            }
+        }
+    }
+
+    fn unbusy(&mut self, addr: IpAddr) {
+        self.world.busy.remove(&addr);
+        self.world.claims.unpin(&addr);
+        self.settle(addr);
+        let holders = self.world.claim(addr).map(ClaimView::holders).unwrap_or_default();
+        let keys: Vec<_> = holders.iter().map(|holder| holder.key.clone()).collect();
+        for key in keys {
+            self.mark(&key);
+        }
+    }
+}
+
+/// A short while after something went wrong in a way that may pass by itself.
+fn soon(now: Now) -> Duration {
+    now.uptime.saturating_add(super::FIRST_DELAY)
+}

@@ -1,0 +1,173 @@
+//! The words on objects: the Service's condition, the pool's status.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use landfall_api::{
+    condition::{self, Status},
+    words::{CONDITION_ALLOCATED, CONDITION_READY},
+};
+use landfall_ipam::{PoolCount, Refusal};
+
+use super::{
+    effect::{About, Note},
+    plan::World,
+    view::{HolderView, PoolStatusView, PoolView, ServiceView},
+};
+
+/// The reason of a Service that has what it wants.
+const ALLOCATED: &str = "Allocated";
+/// The reason of a Service whose address an edit left outside every pool.
+const OUTSIDE_POOL: &str = "OutsidePool";
+/// The API server takes no condition message longer than this.
+const LONGEST_MESSAGE: usize = 2048;
+
+/// What a Service's condition says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    status: Status,
+    reason: String,
+    message: String,
+}
+
+impl Said {
+    /// It has these addresses; what else it might have had stands beside.
+    pub(super) fn allocated(world: &World, addrs: &[IpAddr], missing: &[Refusal]) -> Self {
+        let mut outside = false;
+        let from: Vec<_> = addrs
+            .iter()
+            .map(|addr| {
+                let pool = world.claim(*addr).and_then(|claim| claim.pool.clone());
+                if world.book().pool_of(*addr).is_none() {
+                    outside = true;
+                    format!("{addr}, which no pool covers any more")
+                } else {
+                    pool.map_or_else(|| addr.to_string(), |pool| format!("{addr} from {pool}"))
+                }
+            })
+            .collect();
+        let missing = missing.iter().map(ToString::to_string);
+        let parts: Vec<_> = from.into_iter().chain(missing).collect();
+        let reason = if outside { OUTSIDE_POOL } else { ALLOCATED };
+        Self { status: Status::True, reason: reason.to_owned(), message: bounded(parts.join("; ")) }
+    }
+
+    /// It does not have what it wants, whatever it keeps meanwhile.
+    pub(super) fn refused(keeps: &[IpAddr], refusals: &[Refusal]) -> Self {
+        let kept = (!keeps.is_empty()).then(|| {
+            let addrs: Vec<_> = keeps.iter().map(ToString::to_string).collect();
+            format!("keeps {}", addrs.join(", "))
+        });
+        let whys = refusals.iter().map(ToString::to_string);
+        let parts: Vec<_> = kept.into_iter().chain(whys).collect();
+        let reason = refusals.first().map_or(ALLOCATED, |refusal| refusal.reason().as_str());
+        Self {
+            status: Status::False,
+            reason: reason.to_owned(),
+            message: bounded(parts.join("; ")),
+        }
+    }
+
+    /// What it says already, for a write that is about something else.
+    pub(super) fn current(service: &ServiceView) -> Self {
+        let current = condition::get(&service.conditions, CONDITION_ALLOCATED);
+        current.map_or_else(
+            || Self {
+                status: Status::Unknown,
+                reason: ALLOCATED.to_owned(),
+                message: String::new(),
+            },
+            |current| Self {
+                status: match current.status.as_str() {
+                    "True" => Status::True,
+                    "False" => Status::False,
+                    _ => Status::Unknown,
+                },
+                reason: current.reason.clone(),
+                message: current.message.clone(),
+            },
+        )
+    }
+
+    /// Writes it among the Service's conditions; says whether that changes anything.
+    pub(super) fn write(&self, conditions: &mut Vec<Condition>, now: Timestamp) -> bool {
+        let (reason, message) = (&self.reason, &self.message);
+        condition::set(conditions, CONDITION_ALLOCATED, self.status, reason, message, None, now)
+    }
+
+    /// What to tell about it: only a change of status or reason is news.
+    pub(super) fn note(&self, service: &ServiceView) -> Option<Note> {
+        let before = condition::get(&service.conditions, CONDITION_ALLOCATED);
+        let same = before.is_some_and(|before| {
+            before.status == self.status.as_str() && before.reason == self.reason
+        });
+        (!same).then(|| Note {
+            about: About::Service { key: service.key.clone(), uid: service.uid.clone() },
+            warning: self.status == Status::False,
+            reason: self.reason.clone(),
+            message: self.message.clone(),
+        })
+    }
+}
+
+fn bounded(mut text: String) -> String {
+    if text.len() > LONGEST_MESSAGE {
+        let cut =
+            (0..=LONGEST_MESSAGE.saturating_sub(4)).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(cut.unwrap_or_default());
+        text.push_str(" …");
+    }
+    text
+}
+
+/// The entry that names a Service in a claim, as it is known now.
+pub(super) fn holder_now(service: &ServiceView) -> HolderView {
+    HolderView {
+        key: service.key.clone(),
+        uid: Some(service.uid.clone()),
+        class: service.class.clone(),
+        seen: Some(service.version),
+        ports: Vec::new(),
+        sharing_key: None,
+        legacy: false,
+    }
+}
+
+/// What is wrong with a pool, for people.
+pub(super) fn problem(view: &PoolView) -> Option<String> {
+    view.pool.as_ref().err().map(|problems| bounded(problems.join("; ")))
+}
+
+/// A pool's status, if it differs from what it says now.
+pub(super) fn pool(view: &PoolView, count: PoolCount, now: Timestamp) -> Option<PoolStatusView> {
+    let mut next = PoolStatusView {
+        capacity: Some(count.capacity.to_string()),
+        used: Some(count.used.to_string()),
+        free: Some(count.free.to_string()),
+        observed_generation: view.generation,
+        conditions: view.status.conditions.clone(),
+    };
+    let ignored = if view.ignored.is_empty() {
+        String::new()
+    } else {
+        format!("; this version does not act on {}", view.ignored.join(", "))
+    };
+    let (status, reason, message) = match &view.pool {
+        Err(_) => (Status::False, "Invalid", problem(view).unwrap_or_default()),
+        Ok(pool) if pool.drain => {
+            (Status::True, "Draining", format!("keeps what it gave and gives no more{ignored}"))
+        }
+        Ok(_) => (Status::True, "Serving", format!("gives addresses{ignored}")),
+    };
+    condition::set(
+        &mut next.conditions,
+        CONDITION_READY,
+        status,
+        reason,
+        &message,
+        view.generation,
+        now,
+    );
+    (next != view.status).then_some(next)
+}

@@ -1,0 +1,262 @@
+//! The watched objects of one kind, with our own writes laid over them.
+//!
+//! An entry is always the newest version anyone told us of, by a watch, a list or the answer to one
+//! of our own writes. Older news is dropped, so an echo that arrives late cannot undo what we know.
+
+use std::collections::BTreeMap;
+
+use super::view::Version;
+
+/// Who told us of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Watch,
+    /// The answer to our own write or live read, which the watch will echo.
+    Own,
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    version: Version,
+    value: V,
+    /// The list or watch period in which it was last confirmed.
+    period: u64,
+    source: Source,
+}
+
+/// What is left of a removed object: news up to its version is late.
+#[derive(Debug)]
+struct Grave {
+    floor: Version,
+    period: u64,
+    until: Until,
+}
+
+/// How long late news can come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    /// We deleted it, and the watch has not shown that yet.
+    WatchCaughtUp,
+    /// A call about it is under way.
+    CallEnded,
+}
+
+/// Newest known objects of one kind.
+#[derive(Debug)]
+pub(super) struct Store<K, V> {
+    entries: BTreeMap<K, Entry<V>>,
+    graves: BTreeMap<K, Grave>,
+    period: u64,
+    listed: bool,
+}
+
+impl<K, V> Default for Store<K, V> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), graves: BTreeMap::new(), period: 0, listed: false }
+    }
+}
+
+/// What became of a version that was told.
+#[derive(Debug, PartialEq)]
+pub(super) enum Put<V> {
+    /// We knew that one or a newer one.
+    Late,
+    /// It is now the newest, and replaced this.
+    New(Option<V>),
+}
+
+/// What the end of a list told beside the items themselves.
+#[derive(Debug, PartialEq)]
+pub(super) struct ListEnd<K, V> {
+    /// Known before the list began and not in it: deleted meanwhile.
+    pub vanished: Vec<(K, V)>,
+    /// Written by us since the list began and not in it: created after it, or deleted meanwhile.
+    /// Only a live read can tell.
+    pub unsure: Vec<K>,
+}
+
+impl<K: Ord + Clone, V> Store<K, V> {
+    pub(super) fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|entry| &entry.value)
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+        self.entries.values().map(|entry| &entry.value)
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.entries.keys()
+    }
+
+    /// Whether a list has been completed at least once.
+    pub(super) const fn listed(&self) -> bool {
+        self.listed
+    }
+
+    /// Takes in a version of an object.
+    pub(super) fn put(&mut self, key: K, version: Version, value: V, source: Source) -> Put<V> {
+        let period = self.period;
+        if let Some(entry) = self.entries.get_mut(&key) {
+            if version <= entry.version {
+                entry.period = period;
+                if source == Source::Watch && version == entry.version {
+                    entry.source = Source::Watch;
+                }
+                return Put::Late;
+            }
+            let old = std::mem::replace(entry, Entry { version, value, period, source });
+            return Put::New(Some(old.value));
+        }
+        if self.graves.get(&key).is_some_and(|grave| version <= grave.floor) {
+            return Put::Late;
+        }
+        self.graves.remove(&key);
+        self.entries.insert(key, Entry { version, value, period, source });
+        Put::New(None)
+    }
+
+    /// Takes in a deletion that the watch has shown, or the loss of the property for which we keep
+    /// the object. A newer version that we know of stays.
+    ///
+    /// With `pinned`, a call about the object is under way whose answer may be older than this:
+    /// the version is remembered until [`Store::unpin`].
+    pub(super) fn remove(&mut self, key: &K, version: Version, pinned: bool) -> Option<V> {
+        let known = self.entries.get(key).map(|entry| entry.version);
+        if known.is_some_and(|known| version < known) {
+            return None;
+        }
+        self.graves.remove(key);
+        if pinned {
+            self.dig(key, version, Until::CallEnded);
+        }
+        self.entries.remove(key).map(|entry| entry.value)
+    }
+
+    /// Takes in our own deletion of exactly this version. Late news of it is dropped until the
+    /// watch has shown the deletion.
+    pub(super) fn bury(&mut self, key: &K, version: Version) -> Option<V> {
+        if self.entries.get(key).is_some_and(|entry| entry.version == version) {
+            self.dig(key, version, Until::WatchCaughtUp);
+            return self.entries.remove(key).map(|entry| entry.value);
+        }
+        // The watch was faster: it has shown the deletion, or what came after it.
+        self.graves.remove(key);
+        None
+    }
+
+    /// No call about the object is under way any more, so nothing older can come by that way.
+    pub(super) fn unpin(&mut self, key: &K) {
+        if self.graves.get(key).is_some_and(|grave| grave.until == Until::CallEnded) {
+            self.graves.remove(key);
+        }
+    }
+
+    fn dig(&mut self, key: &K, floor: Version, until: Until) {
+        self.graves.insert(key.clone(), Grave { floor, period: self.period, until });
+    }
+
+    /// A list begins: what it does not show and we knew before has vanished.
+    pub(super) fn begin_list(&mut self) {
+        self.period = self.period.saturating_add(1);
+    }
+
+    /// The list is complete.
+    pub(super) fn end_list(&mut self) -> ListEnd<K, V> {
+        self.listed = true;
+        let period = self.period;
+        self.graves.retain(|_, grave| grave.period == period);
+        let mut unsure = Vec::new();
+        let mut gone = Vec::new();
+        for (key, entry) in &self.entries {
+            if entry.period < period {
+                gone.push(key.clone());
+            } else if entry.source == Source::Own {
+                unsure.push(key.clone());
+            }
+        }
+        let vanished = gone
+            .into_iter()
+            .filter_map(|key| self.entries.remove(&key).map(|entry| (key, entry.value)))
+            .collect();
+        ListEnd { vanished, unsure }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Words = Store<&'static str, &'static str>;
+
+    fn v(version: u64) -> Version {
+        Version(version)
+    }
+
+    #[test]
+    fn the_newest_version_wins_whoever_told_it() {
+        let mut store = Words::default();
+        assert_eq!(store.put("a", v(5), "written", Source::Own), Put::New(None));
+        assert_eq!(store.put("a", v(4), "late", Source::Watch), Put::Late);
+        assert_eq!(store.put("a", v(5), "echo", Source::Watch), Put::Late);
+        assert_eq!(store.get(&"a"), Some(&"written"));
+        assert_eq!(store.put("a", v(6), "newer", Source::Watch), Put::New(Some("written")));
+    }
+
+    #[test]
+    fn a_late_deletion_does_not_touch_what_was_made_anew() {
+        let mut store = Words::default();
+        store.put("a", v(3), "first", Source::Watch);
+        assert_eq!(store.bury(&"a", v(3)), Some("first"));
+        assert_eq!(store.put("a", v(3), "late news of the first", Source::Watch), Put::Late);
+        assert_eq!(store.put("a", v(9), "second", Source::Own), Put::New(None));
+        assert_eq!(store.remove(&"a", v(4), false), None, "deletion of the first");
+        assert_eq!(store.get(&"a"), Some(&"second"));
+        assert_eq!(store.remove(&"a", v(10), false), Some("second"));
+    }
+
+    #[test]
+    fn the_answer_to_a_call_does_not_bring_back_what_the_watch_removed() {
+        let mut store = Words::default();
+        store.put("a", v(3), "first", Source::Watch);
+        store.remove(&"a", v(7), true);
+        assert_eq!(store.put("a", v(5), "answer", Source::Own), Put::Late);
+        store.unpin(&"a");
+        assert!(store.graves.is_empty());
+    }
+
+    #[test]
+    fn our_deletion_and_its_echo_leave_nothing_behind() {
+        let mut store = Words::default();
+        store.put("a", v(3), "first", Source::Watch);
+        store.bury(&"a", v(3));
+        store.unpin(&"a");
+        assert_eq!(
+            store.put("a", v(2), "late", Source::Watch),
+            Put::Late,
+            "the watch is still behind"
+        );
+        store.remove(&"a", v(4), false);
+        assert!(store.graves.is_empty());
+
+        store.put("b", v(3), "first", Source::Watch);
+        store.remove(&"b", v(4), true); // the echo first, the answer after it
+        store.bury(&"b", v(3));
+        assert!(store.graves.is_empty());
+    }
+
+    #[test]
+    fn a_list_tells_what_vanished_and_doubts_only_our_own_late_writes() {
+        let mut store = Words::default();
+        for key in ["kept", "gone", "written before"] {
+            store.put(key, v(1), key, Source::Watch);
+        }
+        store.put("written before", v(2), "own", Source::Own);
+        store.begin_list();
+        store.put("written during", v(9), "own", Source::Own);
+        store.put("kept", v(1), "kept", Source::Watch);
+        let end = store.end_list();
+        assert_eq!(end.vanished, [("gone", "gone"), ("written before", "own")]);
+        assert_eq!(end.unsure, ["written during"]);
+        assert!(store.listed());
+    }
+}

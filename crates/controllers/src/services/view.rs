@@ -1,0 +1,203 @@
+//! What the planner knows of the cluster: small views of our own types.
+
+use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::core::Selector;
+use landfall_ipam::{Family, Pool, PoolName, Refusal};
+
+/// `namespace/name` of a Service. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ServiceKey(Arc<str>);
+
+impl ServiceKey {
+    pub(super) fn new(namespace: &str, name: &str) -> Self {
+        Self(format!("{namespace}/{name}").into())
+    }
+
+    /// Reads the text of an owner annotation; `None` unless it is `namespace/name`.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (namespace, name) = text.split_once('/')?;
+        (!namespace.is_empty() && !name.is_empty() && !name.contains('/'))
+            .then(|| Self::new(namespace, name))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        self.0.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.0.split_once('/').map_or(&self.0, |(_, name)| name)
+    }
+}
+
+impl fmt::Display for ServiceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A `resourceVersion`. Versions of one kind compare as unsigned integers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version(pub u64);
+
+impl Version {
+    /// Reads what the API server wrote; a missing or odd one sorts before all others.
+    pub(super) fn read(text: Option<&str>) -> Self {
+        Self(text.and_then(|text| text.parse().ok()).unwrap_or_default())
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a Service asks for beyond "an address".
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(super) enum Request {
+    /// Any address will do.
+    #[default]
+    Any,
+    /// Exactly these, at most one per family.
+    Addresses(Vec<IpAddr>),
+    /// Something that cannot be granted whatever the pools say.
+    Bad(Refusal),
+}
+
+impl Request {
+    /// The asked-for address of a family.
+    pub(super) fn of(&self, family: Family) -> Option<IpAddr> {
+        match self {
+            Self::Addresses(addrs) => {
+                addrs.iter().copied().find(|addr| Family::of(*addr) == family)
+            }
+            Self::Any | Self::Bad(_) => None,
+        }
+    }
+}
+
+/// A Service of type `LoadBalancer`: the minimum the planner needs of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ServiceView {
+    pub key: ServiceKey,
+    pub uid: Arc<str>,
+    pub version: Version,
+    pub created: Timestamp,
+    pub deleting: bool,
+    pub class: Option<Arc<str>>,
+    /// The families it has, in its own order.
+    pub families: Vec<Family>,
+    /// `ipFamilyPolicy: RequireDualStack`: all families or nothing.
+    pub require_all: bool,
+    pub request: Request,
+    pub labels: BTreeMap<String, String>,
+    /// Addresses in `.status.loadBalancer.ingress`, in order.
+    pub shows: Vec<IpAddr>,
+    /// Whether the ingress holds something that is no address, such as another's host name.
+    pub shows_other: bool,
+    /// All its conditions, ours among them.
+    pub conditions: Vec<Condition>,
+}
+
+/// One holder named by a claim. Lossless, because a claim is written back whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HolderView {
+    pub key: ServiceKey,
+    /// Missing in claims of the original operator.
+    pub uid: Option<Arc<str>>,
+    pub class: Option<Arc<str>>,
+    /// The Service's version at which its wish was judged when the claim was made or touched.
+    pub seen: Option<Version>,
+    pub ports: Vec<String>,
+    pub sharing_key: Option<String>,
+    /// Read from label and annotation of the original operator, which served every class.
+    pub legacy: bool,
+}
+
+impl HolderView {
+    /// Whether this names that very Service, not one of the same name made later.
+    pub(super) fn is(&self, service: &ServiceView) -> bool {
+        self.key == service.key && self.uid.as_ref().is_none_or(|uid| *uid == service.uid)
+    }
+}
+
+/// Whose a claim is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Tenure {
+    /// Services.
+    Services(Vec<HolderView>),
+    /// Somebody else's, described for people: a reservation, another kind, or a claim that names
+    /// nobody. Such a claim counts as taken and is never touched.
+    Other(String),
+}
+
+/// One `IP` object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClaimView {
+    pub addr: IpAddr,
+    pub uid: Arc<str>,
+    pub version: Version,
+    pub pool: Option<PoolName>,
+    pub tenure: Tenure,
+}
+
+impl ClaimView {
+    pub(super) fn holders(&self) -> &[HolderView] {
+        match &self.tenure {
+            Tenure::Services(holders) => holders,
+            Tenure::Other(_) => &[],
+        }
+    }
+
+    /// The holder entry that names this very Service.
+    pub(super) fn holder(&self, service: &ServiceView) -> Option<&HolderView> {
+        self.holders().iter().find(|holder| holder.is(service))
+    }
+
+    /// Who has it, for a refusal's text.
+    pub(super) fn described(&self) -> String {
+        match &self.tenure {
+            Tenure::Other(text) => text.clone(),
+            Tenure::Services(holders) => {
+                let names: Vec<_> = holders.iter().map(|holder| holder.key.as_str()).collect();
+                format!("Service {}", names.join(", "))
+            }
+        }
+    }
+}
+
+/// One `IPGroup`: its addresses and whom it serves.
+#[derive(Clone, Debug)]
+pub(super) struct PoolView {
+    pub name: PoolName,
+    /// The object's own name, without its kind.
+    pub object: Arc<str>,
+    pub uid: Arc<str>,
+    pub version: Version,
+    pub generation: Option<i64>,
+    /// The pool, or what is wrong with it, part by part.
+    pub pool: Result<Pool, Vec<String>>,
+    pub namespaces: Option<Selector>,
+    pub services: Option<Selector>,
+    pub class: Option<Arc<str>>,
+    /// Fields that are set but that this version does not act on.
+    pub ignored: Vec<&'static str>,
+    pub status: PoolStatusView,
+}
+
+/// What an `IPGroup`'s status says now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct PoolStatusView {
+    pub capacity: Option<String>,
+    pub used: Option<String>,
+    pub free: Option<String>,
+    pub observed_generation: Option<i64>,
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,140 @@
+//! Who waits for what, so that a freed address finds the oldest that wants it without a scan.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use jiff::Timestamp;
+use landfall_ipam::{Family, PoolName, Reason};
+
+use super::view::ServiceKey;
+
+/// Age first: the oldest is served first; equal ages go by name.
+pub(super) type Turn = (Timestamp, ServiceKey);
+
+/// What one Service waits for.
+#[derive(Clone, Debug)]
+pub(super) struct Wait {
+    pub created: Timestamp,
+    pub reason: Reason,
+    /// Exactly these addresses.
+    pub addrs: Vec<IpAddr>,
+    /// Any address of the family in the pool.
+    pub pools: Vec<(PoolName, Family)>,
+}
+
+/// All that wait.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    waits: BTreeMap<ServiceKey, Wait>,
+    by_addr: BTreeMap<IpAddr, BTreeSet<Turn>>,
+    by_pool: BTreeMap<(PoolName, Family), BTreeSet<Turn>>,
+}
+
+impl Waiting {
+    pub(super) fn set(&mut self, key: &ServiceKey, wait: Wait) {
+        self.clear(key);
+        let turn = (wait.created, key.clone());
+        for addr in &wait.addrs {
+            self.by_addr.entry(*addr).or_default().insert(turn.clone());
+        }
+        for pool in &wait.pools {
+            self.by_pool.entry(pool.clone()).or_default().insert(turn.clone());
+        }
+        self.waits.insert(key.clone(), wait);
+    }
+
+    pub(super) fn clear(&mut self, key: &ServiceKey) {
+        let Some(wait) = self.waits.remove(key) else { return };
+        let turn = (wait.created, key.clone());
+        for addr in wait.addrs {
+            leave(&mut self.by_addr, &addr, &turn);
+        }
+        for pool in wait.pools {
+            leave(&mut self.by_pool, &pool, &turn);
+        }
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.waits.keys()
+    }
+
+    /// How many wait, by reason.
+    pub(super) fn by_reason(&self) -> BTreeMap<Reason, usize> {
+        let mut counts = BTreeMap::new();
+        for wait in self.waits.values() {
+            let count: &mut usize = counts.entry(wait.reason).or_default();
+            *count = count.saturating_add(1);
+        }
+        counts
+    }
+
+    /// The oldest that could use this address, in one of these pools, and that comes after `last`.
+    pub(super) fn next_for(
+        &self,
+        addr: IpAddr,
+        pools: &[PoolName],
+        last: Option<&Turn>,
+    ) -> Option<Turn> {
+        let family = Family::of(addr);
+        let exact = self.by_addr.get(&addr);
+        let any = pools.iter().filter_map(|pool| self.by_pool.get(&(pool.clone(), family)));
+        exact.into_iter().chain(any).filter_map(|turns| after(turns, last)).min().cloned()
+    }
+}
+
+fn after<'a>(turns: &'a BTreeSet<Turn>, last: Option<&Turn>) -> Option<&'a Turn> {
+    use std::ops::Bound::{Excluded, Unbounded};
+    match last {
+        None => turns.first(),
+        Some(last) => turns.range((Excluded(last), Unbounded)).next(),
+    }
+}
+
+fn leave<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Turn>>, key: &K, turn: &Turn) {
+    if let Some(turns) = index.get_mut(key) {
+        turns.remove(turn);
+        if turns.is_empty() {
+            index.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(age: i64, addrs: &[&str], pools: &[&str]) -> Wait {
+        Wait {
+            created: Timestamp::from_second(age).unwrap(),
+            reason: Reason::Exhausted,
+            addrs: addrs.iter().map(|addr| addr.parse().unwrap()).collect(),
+            pools: pools.iter().map(|pool| (PoolName::new(pool), Family::V4)).collect(),
+        }
+    }
+
+    #[test]
+    fn the_oldest_is_found_whether_it_waits_for_the_address_or_for_the_pool() {
+        let mut waiting = Waiting::default();
+        let key = |name: &str| ServiceKey::new("shop", name);
+        waiting.set(&key("young"), wait(30, &["10.0.0.1"], &[]));
+        waiting.set(&key("old"), wait(10, &[], &["a"]));
+        waiting.set(&key("middle"), wait(20, &[], &["a", "b"]));
+        waiting.set(&key("elsewhere"), wait(1, &[], &["c"]));
+        let mut order = Vec::new();
+        let mut last = None;
+        let pools = [PoolName::new("a"), PoolName::new("b")];
+        while let Some(turn) = waiting.next_for("10.0.0.1".parse().unwrap(), &pools, last.as_ref())
+        {
+            order.push(turn.1.name().to_owned());
+            last = Some(turn);
+        }
+        assert_eq!(order, ["old", "middle", "young"]);
+        assert_eq!(waiting.by_reason(), BTreeMap::from([(Reason::Exhausted, 4)]));
+        for name in ["young", "old", "middle", "elsewhere"] {
+            waiting.clear(&key(name));
+        }
+        assert!(waiting.by_addr.is_empty() && waiting.by_pool.is_empty());
+    }
+}

@@ -1,0 +1,96 @@
+//! What a Service itself says about an address: the one judgement that every operator must share.
+//!
+//! Publishing and releasing both ask [`could_want`], and nothing else, whether an address that the
+//! Service does not show may still become its own. If the two disagreed, one operator could release
+//! a claim while another publishes it.
+
+use std::net::IpAddr;
+
+use landfall_ipam::Family;
+
+use super::view::{HolderView, ServiceView};
+
+/// Whether the holder could still want the address, judged from its own fields alone: never from
+/// pools or selectors, of which two operators may have different copies.
+///
+/// A Service that shows another address of the family wants this one only if it asks for it. One
+/// that shows none could want any address that a claim keeps for it, whatever it asks for: it gets
+/// that address back if its request is refused.
+pub(super) fn could_want(service: &ServiceView, holder: &HolderView, addr: IpAddr) -> bool {
+    let family = Family::of(addr);
+    let shows_another =
+        || service.shows.iter().any(|shown| *shown != addr && Family::of(*shown) == family);
+    holder.is(service)
+        && !service.deleting
+        && (holder.legacy || holder.class == service.class)
+        && service.families.contains(&family)
+        && (service.request.of(family) == Some(addr) || !shows_another())
+}
+
+/// Whether a claim on the address may be taken from this holder, given the holder as it is now.
+///
+/// `None` is a Service that is gone or no longer of type `LoadBalancer`. A Service of the same name
+/// that shows the address keeps the claim alive even if it is not the one named: somebody must look.
+pub(super) fn may_release(live: Option<&ServiceView>, holder: &HolderView, addr: IpAddr) -> bool {
+    live.is_none_or(|service| !service.shows.contains(&addr) && !could_want(service, holder, addr))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::fixtures::{holder_of, ip, service};
+
+    #[test]
+    fn a_claim_is_released_only_when_its_holder_neither_shows_nor_could_want_it() {
+        let base = service("shop/web");
+        let holder = holder_of(&base);
+        let addr = ip("10.0.0.1");
+        for (case, live, releasable) in [
+            ("gone", None, true),
+            ("shows nothing", Some(base.clone()), false),
+            ("shows it", Some(base.clone().showing(&["10.0.0.1"])), false),
+            ("shows another", Some(base.clone().showing(&["10.0.0.2"])), true),
+            (
+                "shows another but asks for it",
+                Some(base.clone().showing(&["10.0.0.2"]).asking("10.0.0.1")),
+                false,
+            ),
+            (
+                "shows nothing and asks for another: may get it back if that is refused",
+                Some(base.clone().asking("10.0.0.2")),
+                false,
+            ),
+            ("being deleted", Some(base.clone().deleting()), true),
+            (
+                "being deleted but still showing it",
+                Some(base.clone().showing(&["10.0.0.1"]).deleting()),
+                false,
+            ),
+            ("made anew under the same name", Some(base.clone().with_uid("other")), true),
+            (
+                "made anew and showing it",
+                Some(base.clone().with_uid("other").showing(&["10.0.0.1"])),
+                false,
+            ),
+            ("of another class by now", Some(base.clone().of_class("other.example/lb")), true),
+            ("of the other family only", Some(base.clone().with_families(&[Family::V6])), true),
+            (
+                "shows an address of the other family",
+                Some(base.with_families(&[Family::V4, Family::V6]).showing(&["fd00::1"])),
+                false,
+            ),
+        ] {
+            assert_eq!(may_release(live.as_ref(), &holder, addr), releasable, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_claim_of_the_original_operator_holds_for_any_class() {
+        let service = service("shop/web").of_class("any.example/lb");
+        let mut holder = holder_of(&service);
+        holder.class = None;
+        assert!(!could_want(&service, &holder, ip("10.0.0.1")));
+        holder.legacy = true;
+        assert!(could_want(&service, &holder, ip("10.0.0.1")));
+    }
+}

@@ -1,0 +1,240 @@
+use alloc::{collections::BTreeSet, format, string::String, vec::Vec};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::AddrBlock;
+
+fn blocks(text: &str) -> Vec<AddrBlock> {
+    text.split_whitespace().map(|part| part.parse().unwrap()).collect()
+}
+
+fn pool(name: &str, ranges: &str, excluded: &str) -> Pool {
+    Pool::new(PoolName::new(name), blocks(ranges), blocks(excluded))
+}
+
+fn book(pools: impl IntoIterator<Item = Pool>) -> Book {
+    let mut book = Book::new();
+    book.replace_pools(pools);
+    book
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn give(book: &mut Book, name: &str) -> Result<String, Verdict> {
+    let addr = book.lowest_free(&PoolName::new(name), Family::V4)?;
+    assert!(book.take(addr));
+    Ok(format!("{addr}"))
+}
+
+#[test]
+fn addresses_come_lowest_first_without_the_excluded_ones() {
+    for (ranges, excluded, expected) in [
+        ("1.1.1.0/29", "", &["1.1.1.0", "1.1.1.1", "1.1.1.2"][..]),
+        ("1.1.1.5/29", "", &["1.1.1.0", "1.1.1.1"]),
+        ("10.1.2.3/32", "", &["10.1.2.3"]),
+        ("1.1.1.0/30", "1.1.1.0 1.1.1.1 1.1.1.2 1.1.1.3", &[]),
+        ("1.1.1.0/30", "1.1.1.0/31", &["1.1.1.2", "1.1.1.3"]),
+        ("1.1.1.0/30", "1.1.1.0-1.1.1.2", &["1.1.1.3"]),
+        ("1.1.1.0/30", "9.9.9.9", &["1.1.1.0"]),
+        ("1.1.1.0/29", "1.1.1.0 1.1.1.2 1.1.1.7", &["1.1.1.1", "1.1.1.3", "1.1.1.4"]),
+        ("1.1.1.4/31 1.1.1.0/31", "", &["1.1.1.0", "1.1.1.1", "1.1.1.4", "1.1.1.5"]),
+    ] {
+        let mut book = book([pool("p", ranges, excluded)]);
+        for addr in expected {
+            assert_eq!(give(&mut book, "p").as_deref(), Ok(*addr), "{ranges} minus {excluded}");
+        }
+        if expected.is_empty() {
+            assert_eq!(give(&mut book, "p"), Err(Verdict::Full(Family::V4)));
+        }
+    }
+}
+
+#[test]
+fn whole_networks_cost_no_more_than_one_address() {
+    let mut book = book([pool("huge", "0.0.0.0/0 fd00::/64", "0.0.0.0/8")]);
+    assert_eq!(give(&mut book, "huge").as_deref(), Ok("1.0.0.0"));
+    assert_eq!(book.lowest_free(&PoolName::new("huge"), Family::V6), Ok(ip("fd00::")));
+    let count = book.count(&PoolName::new("huge"));
+    assert_eq!(count.capacity, (1 << 64) + (1 << 32) - (1 << 24));
+    assert_eq!((count.used, count.free), (1, count.capacity - 1));
+}
+
+#[test]
+fn overlapping_pools_never_give_one_address_twice() {
+    let mut book = book([pool("a", "10.0.0.0/30", ""), pool("b", "10.0.0.0/29", "")]);
+    let mut given = BTreeSet::new();
+    while let Ok(addr) = give(&mut book, "a").or_else(|_| give(&mut book, "b")) {
+        assert!(given.insert(addr));
+    }
+    assert_eq!(given.len(), 8);
+}
+
+#[test]
+fn an_exclusion_in_one_pool_holds_in_every_pool_that_overlaps() {
+    let book = book([pool("a", "10.0.0.0/29", ""), pool("b", "10.0.0.0/30", "10.0.0.0 10.0.0.4")]);
+    // .0 is inside b, which excludes it; .4 is not inside b, so b has no say.
+    assert_eq!(book.lowest_free(&PoolName::new("a"), Family::V4), Ok(ip("10.0.0.1")));
+    assert_eq!(
+        book.can_give(&PoolName::new("a"), ip("10.0.0.0"), String::new),
+        Err(Refusal::Excluded(ip("10.0.0.0"), PoolName::new("b")))
+    );
+    assert_eq!(book.can_give(&PoolName::new("a"), ip("10.0.0.4"), String::new), Ok(()));
+}
+
+#[test]
+fn a_specific_address_is_given_or_refused_with_the_reason() {
+    let mut drained = pool("drained", "10.9.0.0/30", "");
+    drained.drain = true;
+    let held = pool("held", "10.8.0.0/30", "").avoid_ends(blocks("10.8.0.0/30"));
+    let mut book = book([pool("p", "10.0.0.0/29", "10.0.0.2"), drained, held]);
+    book.take(ip("10.0.0.1"));
+    for (name, addr, expected) in [
+        ("p", "10.0.0.3", Ok(())),
+        ("p", "10.0.0.1", Err(Refusal::TakenBy(ip("10.0.0.1"), "shop/web".into()))),
+        ("p", "10.0.0.2", Err(Refusal::Excluded(ip("10.0.0.2"), PoolName::new("p")))),
+        ("p", "10.0.0.8", Err(Refusal::OutsideEveryPool(ip("10.0.0.8")))),
+        ("held", "10.8.0.0", Err(Refusal::HeldBack(ip("10.8.0.0"), PoolName::new("held")))),
+        (
+            "drained",
+            "10.9.0.1",
+            Err(Refusal::NotServed(
+                ip("10.9.0.1"),
+                [(PoolName::new("drained"), Verdict::Draining)].into(),
+            )),
+        ),
+    ] {
+        let got = book.can_give(&PoolName::new(name), ip(addr), || "shop/web".into());
+        assert_eq!(got, expected, "{addr}");
+    }
+}
+
+#[test]
+fn pool_edits_move_nobody_and_free_addresses_follow() {
+    let mut book = book([pool("p", "10.0.0.0/30", "")]);
+    for _ in 0..4 {
+        give(&mut book, "p").unwrap();
+    }
+    assert_eq!(give(&mut book, "p"), Err(Verdict::Full(Family::V4)));
+    book.replace_pools([pool("p", "10.0.0.2-10.0.0.5", "")]);
+    assert!(book.is_taken(ip("10.0.0.0")), "an address that left its pool stays with its holder");
+    assert_eq!(
+        book.count(&PoolName::new("p")),
+        PoolCount { capacity: 4, used: 2, free: 2 },
+        "only what lies inside counts"
+    );
+    assert_eq!(give(&mut book, "p").as_deref(), Ok("10.0.0.4"));
+    assert!(book.release(ip("10.0.0.0")));
+    assert_eq!(give(&mut book, "p").as_deref(), Ok("10.0.0.5"), "and is not given again");
+}
+
+#[test]
+fn pools_are_asked_by_priority_then_name() {
+    let mut first = pool("z", "10.0.0.0/30", "");
+    first.priority = 1;
+    let book = book([pool("b", "10.1.0.0/30", ""), first, pool("a", "10.2.0.0/30", "")]);
+    let names: Vec<_> = book.pools().map(|pool| pool.name.as_str()).collect();
+    assert_eq!(names, ["z", "a", "b"]);
+}
+
+/// A step of the model: what may happen to a book.
+#[derive(Clone, Debug)]
+enum Step {
+    GiveLowest(usize),
+    Take(u8),
+    Release(u8),
+    Edit(usize, u8, u8, u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..2usize).prop_map(Step::GiveLowest),
+        2 => (0..40u8).prop_map(Step::Take),
+        3 => (0..40u8).prop_map(Step::Release),
+        1 => (0..2usize, 0..32u8, 0..32u8, 0..40u8)
+            .prop_map(|(pool, a, b, excluded)| Step::Edit(pool, a.min(b), a.max(b), excluded)),
+    ]
+}
+
+/// The same as [`Book`], one address at a time.
+#[derive(Default)]
+struct Naive {
+    ranges: [(u8, u8); 2],
+    excluded: [u8; 2],
+    taken: BTreeSet<u8>,
+}
+
+impl Naive {
+    fn covers(&self, pool: usize, addr: u8) -> bool {
+        (self.ranges[pool].0..=self.ranges[pool].1).contains(&addr)
+    }
+
+    fn usable(&self, pool: usize, addr: u8) -> bool {
+        self.covers(pool, addr)
+            && !(0..2).any(|other| self.covers(other, addr) && self.excluded[other] == addr)
+    }
+
+    fn lowest(&self, pool: usize) -> Option<u8> {
+        (0..64).find(|addr| self.usable(pool, *addr) && !self.taken.contains(addr))
+    }
+
+    fn count(&self, pool: usize) -> PoolCount {
+        let count = |test: &dyn Fn(u8) -> bool| (0..64).filter(|addr| test(*addr)).count() as u128;
+        PoolCount {
+            capacity: count(&|addr| self.usable(pool, addr)),
+            used: count(&|addr| self.covers(pool, addr) && self.taken.contains(&addr)),
+            free: count(&|addr| self.usable(pool, addr) && !self.taken.contains(&addr)),
+        }
+    }
+
+    fn pools(&self) -> [Pool; 2] {
+        [0, 1].map(|n| {
+            let (first, last) = self.ranges[n];
+            pool(
+                &format!("{n}"),
+                &format!("10.0.0.{first}-10.0.0.{last}"),
+                &format!("10.0.0.{}", self.excluded[n]),
+            )
+        })
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn the_book_agrees_with_counting_one_by_one(steps in prop::collection::vec(step(), 1..80)) {
+        let addr = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let mut naive = Naive { ranges: [(0, 15), (8, 31)], excluded: [3, 9], ..Naive::default() };
+        let mut book = book(naive.pools());
+        for step in steps {
+            match step {
+                Step::GiveLowest(pool) => {
+                    let got = book.lowest_free(&PoolName::new(&format!("{pool}")), Family::V4).ok();
+                    prop_assert_eq!(got, naive.lowest(pool).map(addr));
+                    if let Some(lowest) = naive.lowest(pool) {
+                        prop_assert!(book.take(addr(lowest)));
+                        naive.taken.insert(lowest);
+                    }
+                }
+                Step::Take(last) => prop_assert_eq!(book.take(addr(last)), naive.taken.insert(last)),
+                Step::Release(last) => {
+                    prop_assert_eq!(book.release(addr(last)), naive.taken.remove(&last));
+                }
+                Step::Edit(pool, first, last, excluded) => {
+                    naive.ranges[pool] = (first, last);
+                    naive.excluded[pool] = excluded;
+                    book.replace_pools(naive.pools());
+                }
+            }
+            for pool in 0..2 {
+                prop_assert_eq!(
+                    book.count(&PoolName::new(&format!("{pool}"))),
+                    naive.count(pool)
+                );
+            }
+        }
+    }
+}

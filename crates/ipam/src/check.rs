@@ -1,0 +1,181 @@
+//! The properties that always hold, checked over a whole settled cluster.
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    string::String,
+    vec::Vec,
+};
+use core::{fmt, net::IpAddr};
+
+/// What one claim says: an address and who holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimFact {
+    /// The address, from the claim's name.
+    pub addr: IpAddr,
+    /// The holders it names, each by an identity that survives neither deletion nor re-creation.
+    pub holders: Vec<String>,
+    /// Whether it stands for itself, as a reservation does.
+    pub reserved: bool,
+}
+
+/// What one possible holder shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderFact {
+    /// The same identity as in [`ClaimFact::holders`].
+    pub id: String,
+    /// The addresses in its published place.
+    pub shows: Vec<IpAddr>,
+}
+
+/// Something that must never be true once everything has come to rest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Violation {
+    /// Two claims on one address.
+    ClaimedTwice(IpAddr),
+    /// An address shown by a holder that its claim does not name, or that has no claim.
+    ShownWithoutClaim(IpAddr, String),
+    /// A claim on a holder that does not exist.
+    HolderGone(IpAddr, String),
+    /// A claim on a holder that does not show the address: it leaks.
+    NeverShown(IpAddr, String),
+    /// A claim that names nobody and reserves nothing.
+    HeldByNobody(IpAddr),
+    /// A holder shows one address twice.
+    ShownTwice(IpAddr, String),
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClaimedTwice(addr) => write!(f, "{addr} has two claims"),
+            Self::ShownWithoutClaim(addr, id) => {
+                write!(f, "{id} shows {addr}, but no claim names it as a holder")
+            }
+            Self::HolderGone(addr, id) => {
+                write!(f, "the claim on {addr} names {id}, which is gone")
+            }
+            Self::NeverShown(addr, id) => {
+                write!(f, "the claim on {addr} names {id}, which does not show it")
+            }
+            Self::HeldByNobody(addr) => write!(f, "the claim on {addr} names nobody"),
+            Self::ShownTwice(addr, id) => write!(f, "{id} shows {addr} twice"),
+        }
+    }
+}
+
+/// Compares ledger and holders in both directions. Empty means all is well.
+///
+/// It judges a settled cluster: in the middle of work a claim may exist that its holder does not
+/// show yet, by design.
+pub fn check(claims: &[ClaimFact], holders: &[HolderFact]) -> BTreeSet<Violation> {
+    let mut violations = BTreeSet::new();
+    let mut ledger: BTreeMap<IpAddr, BTreeSet<&str>> = BTreeMap::new();
+    let shown: BTreeMap<&str, &[IpAddr]> =
+        holders.iter().map(|holder| (holder.id.as_str(), holder.shows.as_slice())).collect();
+    for claim in claims {
+        let ids = claim.holders.iter().map(String::as_str).collect();
+        if ledger.insert(claim.addr, ids).is_some() {
+            violations.insert(Violation::ClaimedTwice(claim.addr));
+        }
+        if claim.holders.is_empty() && !claim.reserved {
+            violations.insert(Violation::HeldByNobody(claim.addr));
+        }
+        for id in &claim.holders {
+            match shown.get(id.as_str()) {
+                None => violations.insert(Violation::HolderGone(claim.addr, id.clone())),
+                Some(shows) if !shows.contains(&claim.addr) => {
+                    violations.insert(Violation::NeverShown(claim.addr, id.clone()))
+                }
+                Some(_) => false,
+            };
+        }
+    }
+    for holder in holders {
+        let mut seen = BTreeSet::new();
+        for addr in &holder.shows {
+            if !seen.insert(addr) {
+                violations.insert(Violation::ShownTwice(*addr, holder.id.clone()));
+            }
+            if !ledger.get(addr).is_some_and(|ids| ids.contains(holder.id.as_str())) {
+                violations.insert(Violation::ShownWithoutClaim(*addr, holder.id.clone()));
+            }
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{string::ToString, vec};
+
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn claim(addr: &str, holders: &[&str]) -> ClaimFact {
+        ClaimFact {
+            addr: ip(addr),
+            holders: holders.iter().map(ToString::to_string).collect(),
+            reserved: false,
+        }
+    }
+
+    fn holder(id: &str, shows: &[&str]) -> HolderFact {
+        HolderFact { id: id.to_string(), shows: shows.iter().map(|addr| ip(addr)).collect() }
+    }
+
+    #[test]
+    fn every_kind_of_damage_is_found() {
+        let (a, web, db) = (ip("10.0.0.1"), "web".to_string(), "db".to_string());
+        for (case, claims, holders, expected) in [
+            (
+                "all well",
+                vec![claim("10.0.0.1", &["web"])],
+                vec![holder("web", &["10.0.0.1"])],
+                vec![],
+            ),
+            ("nothing at all", vec![], vec![], vec![]),
+            (
+                "shared by consent",
+                vec![claim("10.0.0.1", &["web", "db"])],
+                vec![holder("web", &["10.0.0.1"]), holder("db", &["10.0.0.1"])],
+                vec![],
+            ),
+            (
+                "doubled",
+                vec![claim("10.0.0.1", &["web"])],
+                vec![holder("web", &["10.0.0.1"]), holder("db", &["10.0.0.1"])],
+                vec![Violation::ShownWithoutClaim(a, db)],
+            ),
+            (
+                "leaked by a deleted holder",
+                vec![claim("10.0.0.1", &["web"])],
+                vec![],
+                vec![Violation::HolderGone(a, web.clone())],
+            ),
+            (
+                "leaked by a living holder",
+                vec![claim("10.0.0.1", &["web"])],
+                vec![holder("web", &[])],
+                vec![Violation::NeverShown(a, web.clone())],
+            ),
+            (
+                "held by nobody",
+                vec![claim("10.0.0.1", &[])],
+                vec![],
+                vec![Violation::HeldByNobody(a)],
+            ),
+            (
+                "shown twice by one",
+                vec![claim("10.0.0.1", &["web"])],
+                vec![holder("web", &["10.0.0.1", "10.0.0.1"])],
+                vec![Violation::ShownTwice(a, web)],
+            ),
+        ] {
+            let got: Vec<_> = check(&claims, &holders).into_iter().collect();
+            assert_eq!(got, expected, "{case}");
+        }
+    }
+}

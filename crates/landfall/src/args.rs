@@ -1,0 +1,209 @@
+//! The command line; every flag also has a `LANDFALL_…` variable.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr as _;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+
+/// One operator that gives out, announces and moves the IP addresses of a cluster.
+#[derive(Debug, Parser)]
+#[command(name = "landfall", version, about)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every verb understands.
+#[derive(Args, Debug)]
+pub struct Global {
+    /// Kubeconfig to use; else KUBECONFIG, else the service account of the pod
+    #[arg(long, global = true, env = "LANDFALL_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// How to write the log
+    #[arg(long, global = true, env = "LANDFALL_LOG_FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+
+    /// How much to log: a level, or a filter such as `info,landfall=debug`
+    #[arg(
+        long,
+        global = true,
+        env = "LANDFALL_LOG_LEVEL",
+        default_value = "info",
+        value_parser = log_filter
+    )]
+    pub log_level: String,
+}
+
+/// Lines for people, or objects for collectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the operator: allocate addresses until told to stop
+    Operator(Operator),
+}
+
+/// The operator's own flags.
+#[derive(Args, Debug)]
+pub struct Operator {
+    /// Where to serve /healthz, /readyz and /metrics; port 0 takes a free one and logs it
+    #[arg(
+        long,
+        env = "LANDFALL_ADMIN_ADDR",
+        value_name = "ADDR",
+        default_value_t = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8080))
+    )]
+    pub admin_addr: SocketAddr,
+
+    /// Act only while holding the lease, so that one of several operators acts
+    #[arg(
+        long,
+        env = "LANDFALL_LEADER_ELECT",
+        value_name = "BOOL",
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        action = ArgAction::Set
+    )]
+    pub leader_elect: bool,
+
+    /// Namespace of the lease, the same for all operators of a cluster; else that of the
+    /// kubeconfig's context or the pod, else `landfall-system`
+    #[arg(long, env = "LANDFALL_NAMESPACE", value_name = "NAME")]
+    pub namespace: Option<String>,
+
+    /// Controllers to run
+    #[arg(
+        long,
+        env = "LANDFALL_CONTROLLERS",
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "services"
+    )]
+    pub controllers: Vec<Controller>,
+}
+
+/// The parts of the operator that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Controller {
+    /// Addresses for Services of type `LoadBalancer`.
+    Services,
+}
+
+/// Accepts what [`EnvFilter`] does, except a lone word that is no level: it would be taken for the
+/// name of a module and silence everything else.
+fn log_filter(text: &str) -> Result<String, String> {
+    for part in text.split(',').map(str::trim) {
+        if !part.contains(['=', '[']) && LevelFilter::from_str(part).is_err() {
+            return Err(format!(
+                "`{part}` is not a level: use off, error, warn, info, debug, trace, or target=level"
+            ));
+        }
+    }
+    EnvFilter::try_new(text).map_err(|error| error.to_string())?;
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Result<(Global, Operator), clap::Error> {
+        let line = ["landfall", "operator"].iter().chain(flags);
+        let Cli { global, command: Command::Operator(operator) } = Cli::try_parse_from(line)?;
+        Ok((global, operator))
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_a_variable_named_after_it() {
+        let cli = Cli::command();
+        let verbs = cli.get_subcommands().flat_map(clap::Command::get_arguments);
+        let mut checked = 0;
+        for arg in cli.get_arguments().chain(verbs) {
+            let flag = arg.get_long().expect("only long flags");
+            if matches!(flag, "help" | "version") {
+                continue;
+            }
+            let variable = format!("LANDFALL_{}", flag.to_uppercase().replace('-', "_"));
+            assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(&*variable), "--{flag}");
+            checked += 1;
+        }
+        assert_eq!(checked, 7);
+    }
+
+    #[test]
+    fn flags_override_defaults() {
+        let (global, operator) = parse(&[]).unwrap();
+        assert_eq!(global.kubeconfig, None);
+        assert_eq!(global.log_format, LogFormat::Text);
+        assert_eq!(global.log_level, "info");
+        assert_eq!(operator.admin_addr.to_string(), "[::]:8080");
+        assert!(operator.leader_elect);
+        assert_eq!(operator.namespace, None);
+        assert_eq!(operator.controllers, [Controller::Services]);
+
+        let (global, operator) = parse(&[
+            "--kubeconfig=/tmp/k",
+            "--log-format=json",
+            "--log-level=info,landfall=debug",
+            "--admin-addr=127.0.0.1:0",
+            "--leader-elect=false",
+            "--namespace=net",
+            "--controllers=services,services",
+        ])
+        .unwrap();
+        assert_eq!(global.kubeconfig, Some("/tmp/k".into()));
+        assert_eq!(global.log_format, LogFormat::Json);
+        assert_eq!(global.log_level, "info,landfall=debug");
+        assert_eq!(operator.admin_addr.to_string(), "127.0.0.1:0");
+        assert!(!operator.leader_elect);
+        assert_eq!(operator.namespace.as_deref(), Some("net"));
+        assert_eq!(operator.controllers, [Controller::Services, Controller::Services]);
+    }
+
+    #[test]
+    fn leader_elect_needs_no_value_and_takes_one_only_with_an_equals_sign() {
+        assert!(parse(&["--leader-elect"]).unwrap().1.leader_elect);
+        assert!(parse(&["--leader-elect=true"]).unwrap().1.leader_elect);
+        assert!(parse(&["--leader-elect", "false"]).is_err());
+    }
+
+    #[test]
+    fn global_flags_stand_before_or_after_the_verb() {
+        let line = ["landfall", "--log-format", "json", "operator"];
+        assert_eq!(Cli::try_parse_from(line).unwrap().global.log_format, LogFormat::Json);
+    }
+
+    #[test]
+    fn mistakes_are_answered_with_what_would_be_right() {
+        for (flag, expected) in [
+            ("--controllers=services,egres", "possible values: services"),
+            ("--log-level=verbose", "`verbose` is not a level"),
+            ("--log-level=landfall=loud", "invalid"),
+            ("--log-format=xml", "possible values: text, json"),
+            ("--admin-addr=8080", "--admin-addr"),
+        ] {
+            let message = parse(&[flag]).unwrap_err().to_string();
+            assert!(message.contains(expected), "{flag}: {message}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The rules of the election, without calls and without clocks of their own.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use tokio::time::Instant;
+
+/// The lease all operators of one namespace compete for.
+pub const LEASE_NAME: &str = "landfall-operator";
+
+/// How long things take in the election; all candidates of one lease use the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    lease_seconds: u16,
+    renew_deadline: Duration,
+    retry_period: Duration,
+}
+
+impl Timing {
+    /// `None` unless lease > renew deadline > retry period > 0.
+    ///
+    /// The distance between the first two is what keeps two leaders apart when their clocks run at
+    /// different speeds; with none there would be two leaders whenever one is cut off.
+    pub fn new(
+        lease_seconds: u16,
+        renew_deadline: Duration,
+        retry_period: Duration,
+    ) -> Option<Self> {
+        let sound = Duration::from_secs(lease_seconds.into()) > renew_deadline
+            && renew_deadline > retry_period
+            && !retry_period.is_zero();
+        sound.then_some(Self { lease_seconds, renew_deadline, retry_period })
+    }
+
+    /// How long the others leave an unchanged record alone.
+    pub fn lease(&self) -> Duration {
+        Duration::from_secs(self.lease_seconds.into())
+    }
+
+    /// How long a leader leads after it sent a renewal that took hold.
+    pub fn renew_deadline(&self) -> Duration {
+        self.renew_deadline
+    }
+
+    /// From the start of one round to the start of the next.
+    pub fn retry_period(&self) -> Duration {
+        self.retry_period
+    }
+
+    /// How long one call may take: two of them fit into the renew deadline, so that one call lost
+    /// on a dead connection does not cost the leadership.
+    pub fn call_deadline(&self) -> Duration {
+        self.renew_deadline / 2
+    }
+}
+
+impl Default for Timing {
+    /// client-go's numbers.
+    fn default() -> Self {
+        Self {
+            lease_seconds: 15,
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What the server has, as far as we know.
+#[derive(Clone, Debug, Default, PartialEq)]
+enum Known {
+    /// Nothing seen yet, or a call of ours ended without an answer.
+    #[default]
+    Unknown,
+    Missing,
+    Record(Box<Lease>),
+}
+
+/// Another holder, believed alive until `expires`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rival {
+    holder: String,
+    version: String,
+    expires: Instant,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// Read the lease: nothing sure is known.
+    Look,
+    /// Leave it to the holder, which is alive until then as far as we can see.
+    Wait(Instant),
+    /// Make the lease, ours.
+    Create(Box<Lease>),
+    /// Take or renew it; carries the version it replaces.
+    Update(Box<Lease>),
+}
+
+/// One candidate's memory of the lease, and what follows from it.
+///
+/// Whether another holder is alive is judged only by how long *we* have seen its record unchanged.
+/// The times in the record come from another machine's clock and are there for people to read.
+#[derive(Debug)]
+pub struct Candidate {
+    identity: String,
+    timing: Timing,
+    known: Known,
+    rival: Option<Rival>,
+}
+
+impl Candidate {
+    pub fn new(identity: String, timing: Timing) -> Self {
+        Self { identity, timing, known: Known::Unknown, rival: None }
+    }
+
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// Whether the server's record names us, as far as we know; it does not mean that we lead.
+    pub fn holds(&self) -> bool {
+        matches!(&self.known, Known::Record(lease) if holder(lease) == self.identity)
+    }
+
+    /// Whether the record must be read before anything can be said about it.
+    pub fn is_unsure(&self) -> bool {
+        matches!(self.known, Known::Unknown)
+    }
+
+    /// Who holds the lease instead of us.
+    pub fn rival(&self) -> Option<&str> {
+        self.rival.as_ref().map(|rival| rival.holder.as_str())
+    }
+
+    /// Takes in an answer of the server that arrived at `at`.
+    ///
+    /// It must be the time of arrival, which is later than the holder's write. Counting from when
+    /// we asked could end the holder's lease before the holder itself believes so.
+    pub fn observe(&mut self, answer: Option<Lease>, at: Instant) {
+        let Some(lease) = answer else {
+            // A deleted lease does not stop the one who leads by it, so the rival stays.
+            self.known = Known::Missing;
+            return;
+        };
+        let holder = holder(&lease);
+        if holder.is_empty() || holder == self.identity {
+            self.rival = None;
+        } else {
+            // Any write counts as a sign of life, which errs on the side of waiting.
+            let version = lease.metadata.resource_version.clone().unwrap_or_default();
+            if self.rival.as_ref().is_none_or(|rival| rival.version != version) {
+                let expires = at + self.promised(&lease);
+                self.rival = Some(Rival { holder: holder.to_owned(), version, expires });
+            }
+        }
+        self.known = Known::Record(Box::new(lease));
+    }
+
+    /// Admits that the record may have changed: before each write, and when an answer is missing.
+    pub fn forget(&mut self) {
+        self.known = Known::Unknown;
+    }
+
+    /// Decides the next step; `wall` only becomes text in the record.
+    pub fn decide(&self, now: Instant, wall: Timestamp) -> Decision {
+        let alive = self.rival.as_ref().map(|rival| rival.expires).filter(|until| now < *until);
+        match (&self.known, alive) {
+            (Known::Unknown, _) => Decision::Look,
+            (Known::Missing | Known::Record(_), Some(until)) => Decision::Wait(until),
+            (Known::Missing, None) => Decision::Create(Box::new(self.claim(None, wall))),
+            (Known::Record(lease), None) => {
+                Decision::Update(Box::new(self.claim(Some(lease), wall)))
+            }
+        }
+    }
+
+    /// The record without a holder, so that the next one need not wait; `None` if it is not ours.
+    pub fn released(&self, wall: Timestamp) -> Option<Lease> {
+        let Known::Record(lease) = &self.known else { return None };
+        if !self.holds() {
+            return None;
+        }
+        let mut lease = Lease::clone(lease);
+        let spec = lease.spec.get_or_insert_default();
+        spec.holder_identity = Some(String::new());
+        // Zero is refused by the API server.
+        spec.lease_duration_seconds = Some(1);
+        spec.acquire_time = Some(MicroTime(wall));
+        spec.renew_time = Some(MicroTime(wall));
+        Some(lease)
+    }
+
+    /// How long the holder of this record counts on being left alone.
+    fn promised(&self, lease: &Lease) -> Duration {
+        let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .filter(|seconds| *seconds > 0)
+            .map_or_else(|| self.timing.lease(), Duration::from_secs)
+    }
+
+    /// The record that makes us the holder; what others added to the object stays.
+    fn claim(&self, old: Option<&Lease>, wall: Timestamp) -> Lease {
+        let mut lease = old.cloned().unwrap_or_else(|| Lease {
+            metadata: ObjectMeta { name: Some(LEASE_NAME.to_owned()), ..ObjectMeta::default() },
+            spec: None,
+        });
+        let renewal = old.is_some_and(|old| holder(old) == self.identity);
+        let spec: &mut LeaseSpec = lease.spec.get_or_insert_default();
+        if !renewal {
+            spec.acquire_time = None;
+            let transitions = spec.lease_transitions.filter(|_| old.is_some());
+            let next =
+                transitions.map_or_else(|| i32::from(old.is_some()), |n| n.saturating_add(1));
+            spec.lease_transitions = Some(next);
+        }
+        spec.holder_identity = Some(self.identity.clone());
+        spec.lease_duration_seconds = Some(self.timing.lease_seconds.into());
+        spec.acquire_time.get_or_insert(MicroTime(wall));
+        spec.renew_time = Some(MicroTime(wall));
+        lease
+    }
+}
+
+/// Empty when nobody holds it.
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}

@@ -1,0 +1,195 @@
+//! The decision, row by row.
+
+use super::*;
+
+const T: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// A record as the server has it.
+fn record(holder: &str, version: &str, seconds: Option<i32>) -> Lease {
+    let mut lease = Lease::default();
+    lease.metadata.resource_version = Some(version.to_owned());
+    let spec = lease.spec.get_or_insert_default();
+    spec.holder_identity = Some(holder.to_owned());
+    spec.lease_duration_seconds = seconds;
+    spec.lease_transitions = Some(4);
+    lease
+}
+
+#[derive(Debug, PartialEq)]
+enum Next {
+    Look,
+    Wait(u64),
+    Create,
+    /// The version it replaces.
+    Update(&'static str),
+}
+
+/// Case, observations with the second they arrived, second of the decision, expected.
+type Row = (&'static str, Vec<(u64, Option<Lease>)>, u64, Next);
+
+#[test]
+fn decisions_follow_from_what_was_seen_and_when() {
+    let other = |version| Some(record("other", version, Some(15)));
+    let free = |version| Some(record("", version, Some(1)));
+    let mine = |version| Some(record("me", version, Some(15)));
+    let rows: Vec<Row> = vec![
+        ("nothing is known at first", vec![], 0, Next::Look),
+        ("no lease is made", vec![(0, None)], 0, Next::Create),
+        ("a lease without holder is taken", vec![(0, free("1"))], 0, Next::Update("1")),
+        ("our own is renewed", vec![(0, mine("1"))], 1, Next::Update("1")),
+        ("our own is renewed however old it is", vec![(0, mine("1"))], 900, Next::Update("1")),
+        (
+            "a holder seen for the first time gets its whole time",
+            vec![(3, other("1"))],
+            3,
+            Next::Wait(18),
+        ),
+        (
+            "an unchanged record counts from its first sight",
+            vec![(0, other("1")), (14, other("1"))],
+            14,
+            Next::Wait(15),
+        ),
+        ("and expires", vec![(0, other("1")), (15, other("1"))], 15, Next::Update("1")),
+        (
+            "a changed record counts anew",
+            vec![(0, other("1")), (14, other("2"))],
+            20,
+            Next::Wait(29),
+        ),
+        (
+            "a change after the expiry saves the holder",
+            vec![(0, other("1")), (20, other("2"))],
+            20,
+            Next::Wait(35),
+        ),
+        (
+            "the holder's promise counts, not ours",
+            vec![(0, Some(record("other", "1", Some(40))))],
+            39,
+            Next::Wait(40),
+        ),
+        (
+            "no promise is taken for ours",
+            vec![(0, Some(record("other", "1", None)))],
+            14,
+            Next::Wait(15),
+        ),
+        (
+            "a senseless promise is taken for ours",
+            vec![(0, Some(record("other", "1", Some(-5))))],
+            14,
+            Next::Wait(15),
+        ),
+        (
+            "a released lease is taken at once",
+            vec![(0, other("1")), (2, free("2"))],
+            2,
+            Next::Update("2"),
+        ),
+        (
+            "a deleted lease does not end its holder",
+            vec![(0, other("1")), (2, None)],
+            2,
+            Next::Wait(15),
+        ),
+        ("but its time ends", vec![(0, other("1")), (15, None)], 15, Next::Create),
+        ("our own deleted lease is made again", vec![(0, mine("1")), (2, None)], 2, Next::Create),
+    ];
+    let start = Instant::now();
+    let at = |second: u64| start + Duration::from_secs(second);
+    for (case, seen, now, expected) in rows {
+        let mut candidate = Candidate::new("me".to_owned(), Timing::default());
+        for (second, lease) in seen {
+            candidate.observe(lease, at(second));
+        }
+        let decision = match candidate.decide(at(now), T) {
+            Decision::Look => Next::Look,
+            Decision::Wait(until) => Next::Wait((until - start).as_secs()),
+            Decision::Create(_) => Next::Create,
+            Decision::Update(lease) => {
+                let version = lease.metadata.resource_version.unwrap();
+                Next::Update(if version == "1" { "1" } else { "2" })
+            }
+        };
+        assert_eq!(decision, expected, "{case}");
+    }
+}
+
+#[test]
+fn forgetting_leads_to_a_look_but_keeps_the_holders_time() {
+    let start = Instant::now();
+    let mut candidate = Candidate::new("me".to_owned(), Timing::default());
+    candidate.observe(Some(record("other", "1", Some(15))), start);
+    candidate.forget();
+    assert_eq!(candidate.decide(start, T), Decision::Look);
+    candidate.observe(Some(record("other", "1", Some(15))), start + 9 * SECOND);
+    assert_eq!(candidate.decide(start, T), Decision::Wait(start + 15 * SECOND));
+}
+
+#[test]
+fn taking_counts_a_transition_and_renewing_does_not() {
+    let now = Timestamp::from_second(1_000).unwrap();
+    let then = Timestamp::from_second(10).unwrap();
+    let mut mine = record("me", "1", Some(15));
+    mine.spec.as_mut().unwrap().acquire_time = Some(then.into());
+    // (case, what was seen, transitions, acquired)
+    for (case, seen, transitions, acquired) in [
+        ("created", None, 0, now),
+        ("taken from nobody", Some(record("", "1", Some(1))), 5, now),
+        ("renewed", Some(mine), 4, then),
+    ] {
+        let mut candidate = Candidate::new("me".to_owned(), Timing::default());
+        candidate.observe(seen, Instant::now());
+        let (Decision::Create(lease) | Decision::Update(lease)) =
+            candidate.decide(Instant::now(), now)
+        else {
+            panic!("{case}: neither created nor updated")
+        };
+        let spec = lease.spec.unwrap();
+        assert_eq!(spec.holder_identity.as_deref(), Some("me"), "{case}");
+        assert_eq!(spec.lease_transitions, Some(transitions), "{case}");
+        assert_eq!(spec.acquire_time, Some(acquired.into()), "{case}");
+        assert_eq!(spec.renew_time, Some(now.into()), "{case}");
+    }
+}
+
+#[test]
+fn what_others_wrote_on_the_object_stays() {
+    let mut lease = record("", "1", Some(1));
+    lease.metadata.labels = Some([("team".to_owned(), "net".to_owned())].into());
+    let mut candidate = Candidate::new("me".to_owned(), Timing::default());
+    candidate.observe(Some(lease), Instant::now());
+    let Decision::Update(claimed) = candidate.decide(Instant::now(), T) else {
+        panic!("a free lease is taken")
+    };
+    assert_eq!(claimed.metadata.labels.unwrap()["team"], "net");
+}
+
+#[test]
+fn timings_that_allow_two_leaders_are_refused() {
+    for (case, lease, renew, retry, sound) in [
+        ("client-go's", 15, 10, 2, true),
+        ("no distance between lease and deadline", 10, 10, 2, false),
+        ("no time for a second try", 15, 2, 2, false),
+        ("no pause", 15, 10, 0, false),
+    ] {
+        let timing = Timing::new(lease, renew * SECOND, retry * SECOND);
+        assert_eq!(timing.is_some(), sound, "{case}");
+    }
+    assert_eq!(Timing::new(15, 10 * SECOND, 2 * SECOND), Some(Timing::default()));
+}
+
+#[test]
+fn only_the_holder_releases() {
+    for (case, seen, releases) in [
+        ("nothing", None, false),
+        ("another's", Some(record("other", "1", Some(15))), false),
+        ("nobody's", Some(record("", "1", Some(1))), false),
+        ("ours", Some(record("me", "1", Some(15))), true),
+    ] {
+        let mut candidate = Candidate::new("me".to_owned(), Timing::default());
+        candidate.observe(seen, Instant::now());
+        assert_eq!(candidate.released(T).is_some(), releases, "{case}");
+    }
+}

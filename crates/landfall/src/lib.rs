@@ -1,0 +1,68 @@
+//! The runtime of Landfall: arguments, telemetry, lease, admin endpoints and supervision.
+//!
+//! A library so that tests can run its parts; the binary only calls [`run`].
+
+pub mod admin;
+pub mod args;
+pub mod client;
+pub mod elector;
+pub mod metrics;
+pub mod operator;
+pub mod permissions;
+pub mod report;
+pub mod supervise;
+pub mod telemetry;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+use tracing::error;
+
+use crate::args::{Cli, Command};
+
+/// How long threads may take to end when everything they did is over.
+const THREADS_GRACE: Duration = Duration::from_secs(1);
+
+/// Runs one command line; the exit code is 2 for a wrong one, 1 when it could not be done.
+pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(line) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nobody is left to tell when stderr is closed. `--help` comes here too.
+            error.print().ok();
+            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+        }
+    };
+    if let Err(error) = telemetry::init(&cli.global) {
+        // Without a log clap's printer is the one way to stderr.
+        Cli::command().error(ErrorKind::Io, report::chain(&error)).print().ok();
+        return ExitCode::FAILURE;
+    }
+    // Fails only if there is one already, and then that one serves.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            error!(cause = report::chain(&error), "no runtime");
+            return ExitCode::FAILURE;
+        }
+    };
+    let ended = runtime.block_on(execute(&cli));
+    runtime.shutdown_timeout(THREADS_GRACE);
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error!(cause = report::chain(&error), hint = error.hint(), "failed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn execute(cli: &Cli) -> Result<(), operator::Error> {
+    match &cli.command {
+        Command::Operator(args) => operator::run(cli.global.kubeconfig.as_deref(), args).await,
+    }
+}

@@ -1,0 +1,123 @@
+//! `landfall operator`: makes the parts and joins them; decides nothing.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::Path;
+
+use jiff::Timestamp;
+use landfall_controllers::leadership::{Leadership, leadership};
+use landfall_controllers::readiness::Readiness;
+use landfall_controllers::{Context, services};
+use prometheus_client::registry::Registry;
+use tracing::info;
+
+use crate::admin::{self, Admin};
+use crate::args::{Controller, Operator};
+use crate::client::{self, Cluster};
+use crate::elector::{self, Candidate, Elector, KubeLeases, Timing};
+use crate::metrics;
+use crate::supervise::{self, Failure, Stage, Supervisor};
+
+/// Where the lease lies if nobody named a namespace.
+const OWN_NAMESPACE: &str = "landfall-system";
+
+/// Why the operator did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("connecting to the cluster")]
+    Client(#[from] client::Error),
+    #[error("starting the admin server")]
+    Admin(#[from] admin::Error),
+    #[error("listening for signals")]
+    Signals(#[source] io::Error),
+    #[error("running the operator")]
+    Task(#[from] Failure),
+}
+
+impl Error {
+    /// The nearest fix, where one is known.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Client(error) => Some(error.hint()),
+            Self::Admin(admin::Error::Bind { .. }) => Some("choose another with --admin-addr"),
+            Self::Admin(admin::Error::Serve(_)) | Self::Signals(_) | Self::Task(_) => None,
+        }
+    }
+}
+
+/// Runs until a signal, or until a part of it fails.
+pub async fn run(kubeconfig: Option<&Path>, args: &Operator) -> Result<(), Error> {
+    // First, so that a signal during the start is not lost.
+    let signals = supervise::signals().map_err(Error::Signals)?;
+    let cluster = Cluster::load(kubeconfig).await?;
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        server = cluster.url(),
+        origin = cluster.origin(),
+        controllers = ?args.controllers,
+        "starting"
+    );
+    let admin = Admin::bind(args.admin_addr).await?;
+
+    let mut supervisor = Supervisor::default();
+    let mut registry = Registry::default();
+    let readiness = Readiness::default();
+    let leadership = if args.leader_elect {
+        elect(&mut supervisor, &cluster, args.namespace.as_deref())?
+    } else {
+        Leadership::always()
+    };
+    metrics::register(&mut registry, &leadership);
+    let context = Context {
+        client: cluster.client()?,
+        leadership,
+        readiness: readiness.clone(),
+        instance: elector::identity(wall()).into(),
+    };
+    if args.controllers.contains(&Controller::Services) {
+        let metrics = services::Metrics::register(&mut registry);
+        supervisor.add(Stage::Work, "services", |stop| {
+            // Boxed: all watches together make a large future.
+            let run = Box::pin(services::run(context, metrics, stop));
+            async {
+                run.await;
+                Ok::<_, Infallible>(())
+            }
+        });
+    }
+
+    readiness.seal();
+    supervisor.add(Stage::Admin, "admin", |stop| admin.serve(readiness, registry, stop));
+    supervisor.run(signals).await?;
+    info!("stopped");
+    Ok(())
+}
+
+/// Enters the election for the lease in `namespace`.
+fn elect(
+    supervisor: &mut Supervisor,
+    cluster: &Cluster,
+    namespace: Option<&str>,
+) -> Result<Leadership, client::Error> {
+    let client = cluster.client()?;
+    let named = namespace.or_else(|| cluster.namespace());
+    let leases = match named {
+        Some(namespace) => KubeLeases::new(client, namespace),
+        None => KubeLeases::in_own_namespace(client, OWN_NAMESPACE),
+    };
+    let identity = elector::identity(wall());
+    info!(identity, namespace = named.unwrap_or(OWN_NAMESPACE), "standing for election");
+    let candidate = Candidate::new(identity, Timing::default());
+    let (setter, leadership) = leadership();
+    let elector = Elector::new(leases, candidate, setter, wall);
+    supervisor.add(Stage::Lease, "lease", async |stop| {
+        elector.run(stop).await;
+        Ok::<_, Infallible>(())
+    });
+    Ok(leadership)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the lease tells people when it was taken")]
+fn wall() -> Timestamp {
+    Timestamp::now()
+}

@@ -1,0 +1,5 @@
+//! Landfall as a whole, on real servers and as a real process.
+
+mod cli;
+mod election;
+mod leadership;

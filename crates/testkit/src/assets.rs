@@ -1,0 +1,256 @@
+//! Where the binaries of the control plane come from: a directory the user names, or a cache
+//! filled by building them from the Go module registry.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::{Error, Result};
+
+/// The one place that says which versions are built.
+const GO_MOD: &str = include_str!("../../../tools/control-plane/go.mod");
+const GO_MOD_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/control-plane");
+
+/// Often enough that nobody wonders whether a build hangs.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+
+/// A program of the control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Program {
+    Etcd,
+    KubeApiserver,
+    Kubectl,
+    KubeControllerManager,
+    KubeProxy,
+}
+
+impl Program {
+    pub const ALL: [Self; 5] = [
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::Kubectl,
+        Self::KubeControllerManager,
+        Self::KubeProxy,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::Kubectl => "kubectl",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::KubeProxy => "kube-proxy",
+        }
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::KubeApiserver => "k8s.io/kubernetes/cmd/kube-apiserver",
+            Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::KubeControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
+            Self::KubeProxy => "k8s.io/kubernetes/cmd/kube-proxy",
+        }
+    }
+}
+
+/// The version of Kubernetes that is built, such as `v1.36.3`.
+pub fn kubernetes_version() -> Result<&'static str> {
+    GO_MOD
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
+        .and_then(|rest| rest.split_whitespace().next())
+        .ok_or(Error::NoVersion)
+}
+
+/// The oldest Go that builds it, such as `1.26.0`.
+pub fn required_go() -> Result<&'static str> {
+    GO_MOD.lines().find_map(|line| line.trim().strip_prefix("go ")).ok_or(Error::NoVersion)
+}
+
+/// The folder with the Go module that names what is built.
+pub fn go_module_dir() -> &'static Path {
+    Path::new(GO_MOD_DIR)
+}
+
+/// Binaries that exist.
+#[derive(Clone, Debug)]
+pub struct Assets {
+    cache: PathBuf,
+    given: Option<PathBuf>,
+}
+
+impl Assets {
+    /// Makes sure that the `needed` programs exist, building those that do not.
+    ///
+    /// `KUBEBUILDER_ASSETS`, where set, wins for whatever lies in it; the kits one downloads have
+    /// no controller manager and no kube-proxy, so these two may still be built. Blocks for as
+    /// long as a build takes and tells `progress` about it.
+    pub fn prepare(needed: &[Program], progress: &dyn Fn(&str)) -> Result<Self> {
+        let home = std::env::home_dir().ok_or(Error::NoHome)?;
+        let assets = Self {
+            cache: home.join(".cache/landfall").join(kubernetes_version()?),
+            given: std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from),
+        };
+        if !assets.missing(needed).is_empty() {
+            assets.build_missing(needed, progress)?;
+        }
+        Ok(assets)
+    }
+
+    /// Where a program lies, if it was among those prepared.
+    pub fn path(&self, program: Program) -> PathBuf {
+        self.given(program).unwrap_or_else(|| self.cache.join(program.name()))
+    }
+
+    fn given(&self, program: Program) -> Option<PathBuf> {
+        self.given.as_ref().map(|dir| dir.join(program.name())).filter(|path| path.exists())
+    }
+
+    /// Binaries without the stamp, or with that of another go.mod, may be of any version.
+    fn stamp(&self) -> PathBuf {
+        self.cache.join("go.mod")
+    }
+
+    fn is_stamped(&self) -> bool {
+        fs::read_to_string(self.stamp()).is_ok_and(|stamp| stamp == GO_MOD)
+    }
+
+    fn missing(&self, needed: &[Program]) -> Vec<Program> {
+        let stamped = self.is_stamped();
+        let is_there = |program: Program| {
+            self.given(program).is_some() || (stamped && self.cache.join(program.name()).exists())
+        };
+        needed.iter().copied().filter(|program| !is_there(*program)).collect()
+    }
+
+    fn build_missing(&self, needed: &[Program], progress: &dyn Fn(&str)) -> Result<()> {
+        let at = || format!("preparing {}", self.cache.display());
+        fs::create_dir_all(&self.cache).map_err(Error::io(at()))?;
+        let lock = File::create(self.cache.join("lock")).map_err(Error::io(at()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                progress("waiting for another process that is building the control plane");
+                lock.lock().map_err(Error::io(at()))?;
+            }
+            Err(TryLockError::Error(source)) => return Err(Error::Io { what: at(), source }),
+        }
+        if !self.is_stamped() {
+            // Old binaries go before the new stamp comes, so that being cut off in between
+            // never leaves an old binary under the new stamp.
+            for program in Program::ALL {
+                remove_if_there(&self.cache.join(program.name())).map_err(Error::io(at()))?;
+            }
+            fs::write(self.stamp(), GO_MOD).map_err(Error::io(at()))?;
+        }
+        // Looked at again under the lock: whoever held it may have built everything.
+        let missing = self.missing(needed);
+        for (index, program) in missing.iter().enumerate() {
+            let label = format!("{} ({} of {})", program.name(), index + 1, missing.len());
+            self.build(*program, &label, progress)?;
+        }
+        Ok(())
+    }
+
+    fn build(&self, program: Program, label: &str, progress: &dyn Fn(&str)) -> Result<()> {
+        let (name, required) = (program.name(), required_go()?);
+        let begin = Instant::now();
+        progress(&format!("building {label} from source"));
+        let unfinished = self.cache.join(format!(".{name}.unfinished"));
+        let mut child = Command::new("go")
+            .args(["build", "-trimpath", "-ldflags", &linker_flags()?, "-o"])
+            .arg(&unfinished)
+            .arg(program.package())
+            .current_dir(GO_MOD_DIR)
+            .env("CGO_ENABLED", "0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|source| {
+                if source.kind() == io::ErrorKind::NotFound {
+                    Error::GoMissing { missing: name, required }
+                } else {
+                    Error::Io { what: format!("starting the build of {name}"), source }
+                }
+            })?;
+
+        // Read on a thread of its own: a full pipe would stop the build.
+        let stderr = child.stderr.take();
+        let said = thread::spawn(move || {
+            let mut said = String::new();
+            if let Some(mut stderr) = stderr {
+                // What is not text is not worth failing the build for.
+                drop(stderr.read_to_string(&mut said));
+            }
+            said
+        });
+        let mut reported = begin;
+        let status = loop {
+            if let Some(status) =
+                child.try_wait().map_err(Error::io(format!("waiting for the build of {name}")))?
+            {
+                break status;
+            }
+            if reported.elapsed() >= REPORT_EVERY {
+                reported = Instant::now();
+                progress(&format!("building {label} … {} s", begin.elapsed().as_secs()));
+            }
+            thread::sleep(Duration::from_millis(100));
+        };
+        let said = said.join().unwrap_or_default();
+        if !status.success() {
+            return Err(Error::Build { program: name, tail: last_lines(&said, 30) });
+        }
+        fs::rename(&unfinished, self.cache.join(name))
+            .map_err(Error::io(format!("moving the finished {name} into the cache")))?;
+        progress(&format!("built {label} in {} s", begin.elapsed().as_secs()));
+        Ok(())
+    }
+}
+
+/// Talks to stderr directly, past the capture of the test harness, for a build takes minutes.
+pub fn progress_on_stderr(line: &str) {
+    // Nobody to tell is no reason to stop.
+    drop(writeln!(io::stderr(), "landfall-testkit: {line}"));
+}
+
+/// A build from the module registry does not know its version, and clients ask for it.
+fn linker_flags() -> Result<String> {
+    let version = kubernetes_version()?;
+    let mut parts = version.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or("0"), parts.next().unwrap_or("0"));
+    let base = "k8s.io/component-base/version";
+    Ok(format!(
+        "-s -w -X {base}.gitVersion={version} -X {base}.gitMajor={major} \
+         -X {base}.gitMinor={minor} -X k8s.io/client-go/pkg/version.gitVersion={version}"
+    ))
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_is_that_of_the_go_module() {
+        let version = kubernetes_version().unwrap();
+        assert!(version.starts_with("v1."), "{version}");
+        assert!(linker_flags().unwrap().contains(&format!("version.gitVersion={version}")));
+    }
+}

@@ -1,0 +1,208 @@
+//! Child processes that never outlive the test that started them, not even one killed with -9.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{SyncSender, channel, sync_channel};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
+
+pub use nix::sys::signal::Signal;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+use crate::wait::{self, TimedOut};
+use crate::{Error, Result};
+
+type Job = (Command, SyncSender<io::Result<Child>>);
+
+/// The one thread that starts every process.
+///
+/// The kernel sends the parent-death signal when the *thread* that forked ends. Tests start
+/// processes from short-lived threads, so this one, which ends only with the process, does it.
+static SPAWNER: OnceLock<std::sync::mpsc::Sender<Job>> = OnceLock::new();
+
+fn spawn_from_lasting_thread(command: Command) -> Result<io::Result<Child>> {
+    let jobs = SPAWNER.get_or_init(|| {
+        let (jobs, inbox) = channel::<Job>();
+        thread::spawn(move || {
+            for (mut command, reply) in inbox {
+                // Whoever asked may have given up; then the child drops, and the next line of
+                // defence is that it dies with us.
+                drop(reply.send(command.spawn()));
+            }
+        });
+        jobs
+    });
+    let (reply, answer) = sync_channel(1);
+    jobs.send((command, reply)).map_err(|_| Error::SpawnerGone)?;
+    answer.recv().map_err(|_| Error::SpawnerGone)
+}
+
+/// A running program whose output goes to a log file, killed and reaped on drop.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    pid: u32,
+    log: PathBuf,
+    child: Mutex<Child>,
+}
+
+impl Process {
+    /// Starts `command` with both outputs appended to `log`.
+    ///
+    /// It goes through `setpriv --pdeathsig`, which sets the signal and then becomes the program,
+    /// because setting it ourselves between fork and exec would need `unsafe`. It gets a process
+    /// group of its own so that Ctrl-C in a terminal reaches only us, and we end it in order.
+    pub fn spawn(command: &Command, log: &Path) -> Result<Self> {
+        let program = command.get_program();
+        let name = Path::new(program)
+            .file_name()
+            .map_or_else(|| program.to_string_lossy(), |name| name.to_string_lossy())
+            .into_owned();
+        let out = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .map_err(Error::io(format!("opening log {}", log.display())))?;
+        let err = out.try_clone().map_err(Error::io("sharing the log between two outputs"))?;
+
+        let mut wrapped = Command::new("setpriv");
+        wrapped.args(["--pdeathsig", "KILL", "--"]).arg(program).args(command.get_args());
+        for (key, value) in command.get_envs() {
+            match value {
+                Some(value) => wrapped.env(key, value),
+                None => wrapped.env_remove(key),
+            };
+        }
+        if let Some(dir) = command.get_current_dir() {
+            wrapped.current_dir(dir);
+        }
+        wrapped.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
+
+        let child = spawn_from_lasting_thread(wrapped)?
+            .map_err(Error::io(format!("starting {name} through setpriv (package util-linux)")))?;
+        Ok(Self { name, pid: child.id(), log: log.to_owned(), child: Mutex::new(child) })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        // A panic elsewhere leaves the handle of a process as valid as before.
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it ended, or `None` while it runs.
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        self.child().try_wait().ok().flatten()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.exit_status().is_none()
+    }
+
+    /// Sends a signal; a process that ended already is left alone.
+    ///
+    /// The lock is held meanwhile: as long as we have not reaped it, its number names no other.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let mut child = self.child();
+        if child.try_wait().map_err(Error::io(format!("looking at {}", self.name)))?.is_some() {
+            return Ok(());
+        }
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+        kill(pid, signal).map_err(|errno| Error::Io {
+            what: format!("sending {signal} to {}", self.name),
+            source: errno.into(),
+        })
+    }
+
+    /// Ends it at once, as a crash would, and reaps it.
+    pub fn kill(&self) -> Result<ExitStatus> {
+        let mut child = self.child();
+        child.kill().map_err(Error::io(format!("killing {}", self.name)))?;
+        child.wait().map_err(Error::io(format!("reaping {}", self.name)))
+    }
+
+    /// Asks it to end and waits until it has.
+    pub async fn terminate(&self, deadline: Duration) -> Result<ExitStatus> {
+        self.signal(Signal::SIGTERM)?;
+        self.ended(deadline).await.map_err(|source| self.not_ready(source))
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(&self, deadline: Duration) -> std::result::Result<ExitStatus, TimedOut> {
+        wait::until(format!("the end of {}", self.name), deadline, async || self.exit_status())
+            .await
+    }
+
+    /// The last `lines` lines of its log, or why there are none.
+    pub fn log_tail(&self, lines: usize) -> String {
+        tail(&self.log, lines).unwrap_or_else(|error| format!("(no log: {error})"))
+    }
+
+    pub(crate) fn exited(&self, status: ExitStatus) -> Error {
+        Error::Exited {
+            program: self.name.clone(),
+            status: status.to_string(),
+            log: self.log.clone(),
+            tail: self.log_tail(25),
+        }
+    }
+
+    pub(crate) fn not_ready(&self, source: TimedOut) -> Error {
+        Error::NotReady {
+            program: self.name.clone(),
+            log: self.log.clone(),
+            tail: self.log_tail(25),
+            source: Box::new(source),
+        }
+    }
+
+    /// Waits for a sign of readiness, and stops waiting as soon as the process is dead.
+    pub(crate) async fn ready<T>(
+        &self,
+        what: &str,
+        deadline: Duration,
+        mut look: impl AsyncFnMut() -> Result<T, String>,
+    ) -> Result<T> {
+        wait::until(what, deadline, async || match self.exit_status() {
+            Some(status) => Ok(Err(self.exited(status))),
+            None => look().await.map(Ok),
+        })
+        .await
+        .map_err(|source| self.not_ready(source))?
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Failing means that it is gone already, which is what we want.
+        drop(self.kill());
+    }
+}
+
+/// Reads the end only: a log of a long run is far larger than what anyone wants to see.
+pub(crate) fn tail(path: &Path, lines: usize) -> io::Result<String> {
+    const AT_MOST: u64 = 64 * 1024;
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(AT_MOST)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let all: Vec<_> = text.lines().collect();
+    Ok(all[all.len().saturating_sub(lines)..].join("\n"))
+}

@@ -1,0 +1,323 @@
+//! A proxy between operator and API server that can lose, refuse, delay and freeze.
+//!
+//! It speaks plain HTTP to the operator and TLS to the API server, passes credentials through, and
+//! streams, so that a watch sees each event when it happens. It runs on a thread of its own, so a
+//! test that blocks does not stop the traffic it is testing.
+
+mod gate;
+mod relay;
+mod stop;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use http::{Method, StatusCode};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::{ControlPlane, Error, Result};
+use gate::Flow;
+use stop::Stop;
+
+/// A request as the proxy saw it, and what became of it.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub method: Method,
+    pub path: String,
+    pub query: String,
+    pub user_agent: String,
+    /// Time since the proxy started.
+    pub at: Duration,
+    /// Whether the API server was asked.
+    pub forwarded: bool,
+    /// What was answered, by the API server or by a rule; `None` while nothing was. It stands
+    /// here even if the reply was then kept from the operator.
+    pub status: Option<StatusCode>,
+}
+
+impl Record {
+    /// Whether it asks for a change.
+    pub fn is_write(&self) -> bool {
+        [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(&self.method)
+    }
+
+    pub fn is_watch(&self) -> bool {
+        self.query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1")
+    }
+
+    /// Whether it is about a resource, such as `services`, or one of its subresources.
+    pub fn is_for(&self, resource: &str) -> bool {
+        self.resource() == Some(resource)
+    }
+
+    /// The resource in plural, `None` outside the resource paths (such as `/version`).
+    pub fn resource(&self) -> Option<&str> {
+        let mut parts = self.path.trim_matches('/').split('/');
+        match parts.next()? {
+            "api" => parts.next()?,
+            "apis" => parts.nth(1)?,
+            _ => return None,
+        };
+        match parts.next()? {
+            // A namespace itself, or what is in it; `status` and `finalize` are subresources.
+            "namespaces" => {
+                let inside = parts.nth(1).filter(|part| !["status", "finalize"].contains(part));
+                Some(inside.unwrap_or("namespaces"))
+            }
+            resource => Some(resource),
+        }
+    }
+
+    /// A write that counts as work: neither a renewed lease nor an event.
+    pub fn is_work(&self) -> bool {
+        self.is_write() && !self.is_for("leases") && !self.is_for("events")
+    }
+}
+
+/// What to do with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    Pass,
+    /// Answer with this status, as an API server in trouble would; it is never asked.
+    Answer(StatusCode),
+    /// Let it be done, then cut the connection instead of replying.
+    LoseReply,
+    /// Pass it on after a while.
+    Delay(Duration),
+    /// Keep it, asking nobody, until [`Proxy::thaw`]; then pass it on.
+    Freeze,
+    /// Let it be done and keep the reply until [`Proxy::thaw`].
+    HoldReply,
+}
+
+type Rule = Box<dyn FnMut(&Record) -> Option<Action> + Send>;
+type Filter = Box<dyn Fn(&Record) -> bool + Send>;
+
+struct State {
+    start: Instant,
+    records: Mutex<Vec<Record>>,
+    rules: Mutex<Vec<Rule>>,
+    stop: Mutex<Option<Stop>>,
+    flow: watch::Sender<Flow>,
+    /// Counts thaws, so that a request held by a rule knows when it is its turn.
+    thaws: watch::Sender<u64>,
+    cut: Notify,
+}
+
+impl State {
+    /// Ends all traffic. Both halves are needed: the flow refuses, the cut hangs up.
+    fn stop(&self) {
+        self.flow.send_replace(Flow::Stopped);
+        self.cut.notify_one();
+    }
+}
+
+/// A panic while a test held one of these leaves lists that are as good as before.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A running proxy; dropping it cuts every connection.
+pub struct Proxy {
+    addr: SocketAddr,
+    state: Arc<State>,
+    /// Dropping it ends the thread.
+    alive: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Starts a proxy in front of a control plane; it lives through restarts of the API server.
+    pub async fn start(plane: &ControlPlane) -> Result<Self> {
+        let target = relay::Target::of(plane)?;
+        let state = Arc::new(State {
+            start: Instant::now(),
+            records: Mutex::default(),
+            rules: Mutex::default(),
+            stop: Mutex::default(),
+            flow: watch::Sender::new(Flow::Open),
+            thaws: watch::Sender::new(0),
+            cut: Notify::new(),
+        });
+        let (alive, end) = oneshot::channel();
+        let (report, started) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Error::io("making the proxy's runtime"))?;
+        let worker = Arc::clone(&state);
+        let thread = thread::spawn(move || {
+            runtime.block_on(async {
+                let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+                let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
+                let ready = bound
+                    .map_err(Error::io("binding the proxy's port"))
+                    .and_then(|(addr, listener)| Ok((addr, listener, target.client()?)));
+                match ready {
+                    Ok((addr, listener, client)) => {
+                        if report.send(Ok(addr)).is_ok() {
+                            relay::serve(listener, client, worker, end).await;
+                        }
+                    }
+                    Err(error) => drop(report.send(Err(error))),
+                }
+            });
+        });
+        let gone = |_| Error::Http { url: plane.url().into(), reason: "the proxy died".into() };
+        let addr = started.await.map_err(gone)??;
+        Ok(Self { addr, state, alive: Some(alive), thread: Some(thread) })
+    }
+
+    /// What goes into a kubeconfig instead of the API server's address.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Every request so far, in order of arrival.
+    pub fn requests(&self) -> Vec<Record> {
+        lock(&self.state.records).clone()
+    }
+
+    /// Every write so far that is neither lease nor event.
+    pub fn work(&self) -> Vec<Record> {
+        self.requests().into_iter().filter(Record::is_work).collect()
+    }
+
+    /// How many requests there were: a mark for [`Proxy::requests_since`].
+    pub fn mark(&self) -> usize {
+        lock(&self.state.records).len()
+    }
+
+    /// The requests that came after a mark.
+    pub fn requests_since(&self, mark: usize) -> Vec<Record> {
+        lock(&self.state.records).iter().skip(mark).cloned().collect()
+    }
+
+    /// Adds a rule; of all rules, in the order added, the first that returns an action decides.
+    pub fn add_rule(&self, rule: impl FnMut(&Record) -> Option<Action> + Send + 'static) {
+        lock(&self.state.rules).push(Box::new(rule));
+    }
+
+    /// Adds a rule that acts on the first matching request and never again.
+    pub fn once(&self, filter: impl Fn(&Record) -> bool + Send + 'static, action: Action) {
+        let mut action = Some(action);
+        self.add_rule(move |request| if filter(request) { action.take() } else { None });
+    }
+
+    /// Passes everything from now on; requests already held stay held until [`Proxy::thaw`].
+    pub fn clear_rules(&self) {
+        lock(&self.state.rules).clear();
+    }
+
+    /// Ends all traffic once the API server has answered the `count`-th matching write from now.
+    ///
+    /// That answer does not reach the operator: connections are cut and later ones refused, as if
+    /// the operator had died between the write and hearing of it. No matching write beyond the
+    /// `count`-th reaches the API server even when many are in flight at once, so the state left
+    /// behind is exactly that of `count` writes. With 0, traffic ends instead of the first write.
+    pub fn stop_after(&self, count: usize, filter: impl Fn(&Record) -> bool + Send + 'static) {
+        *lock(&self.state.stop) = Some(Stop::after(count, Box::new(filter)));
+    }
+
+    /// Whether [`Proxy::stop_after`] has struck, or [`Proxy::stop`] was called.
+    pub fn is_stopped(&self) -> bool {
+        *self.state.flow.borrow() == Flow::Stopped
+    }
+
+    /// Returns once all traffic has ended.
+    pub async fn stopped(&self) {
+        // The sender lives in `self`, so the wait cannot fail.
+        drop(self.state.flow.subscribe().wait_for(|flow| *flow == Flow::Stopped).await);
+    }
+
+    /// Cuts every connection and refuses new ones, now.
+    pub fn stop(&self) {
+        self.state.stop();
+    }
+
+    /// Cuts every connection; new ones are welcome.
+    pub fn cut_connections(&self) {
+        self.state.cut.notify_one();
+    }
+
+    /// Lets nothing through in either direction while connections stay open, as a network that
+    /// drops every packet does. A request that reached the API server before is still done.
+    pub fn freeze_all(&self) {
+        self.state.flow.send_replace(Flow::Frozen);
+    }
+
+    /// Undoes [`Proxy::freeze_all`], and releases what rules froze or hold.
+    pub fn thaw(&self) {
+        self.state.flow.send_if_modified(|flow| {
+            let frozen = *flow == Flow::Frozen;
+            if frozen {
+                *flow = Flow::Open;
+            }
+            frozen
+        });
+        self.state.thaws.send_modify(|thaws| *thaws += 1);
+    }
+
+    /// Opens up again after a stop, for the next operator on the same kubeconfig.
+    pub fn resume(&self) {
+        lock(&self.state.stop).take();
+        self.state.flow.send_replace(Flow::Open);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.alive = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic in there has been printed by the thread itself.
+            drop(thread.join());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(path: &str) -> Record {
+        Record {
+            method: Method::POST,
+            path: path.into(),
+            query: String::new(),
+            user_agent: String::new(),
+            at: Duration::ZERO,
+            forwarded: false,
+            status: None,
+        }
+    }
+
+    #[test]
+    fn resource_is_found_in_every_kind_of_path() {
+        for (path, resource) in [
+            ("/api/v1/services", Some("services")),
+            ("/api/v1/namespaces/a/services/b/status", Some("services")),
+            ("/api/v1/namespaces/a/events", Some("events")),
+            ("/api/v1/namespaces/a", Some("namespaces")),
+            ("/api/v1/namespaces/a/finalize", Some("namespaces")),
+            ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b", Some("leases")),
+            ("/apis/landfall.dev/v1/ips/a", Some("ips")),
+            ("/apis/landfall.dev/v1", None),
+            ("/version", None),
+        ] {
+            assert_eq!(record(path).resource(), resource, "{path}");
+        }
+    }
+
+    #[test]
+    fn leases_and_events_are_no_work() {
+        for (path, is_work) in [
+            ("/api/v1/namespaces/a/services", true),
+            ("/apis/events.k8s.io/v1/namespaces/a/events", false),
+            ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b", false),
+        ] {
+            assert_eq!(record(path).is_work(), is_work, "{path}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Moving requests and replies.
+
+use std::io;
+use std::sync::Arc;
+
+use http::header::{CONNECTION, HOST, HeaderMap, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use kube::{Client, Config};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::gate::{Flow, Gated, pass};
+use super::stop::Turn;
+use super::{Action, Record, State, lock};
+use crate::control_plane::install_crypto;
+use crate::{ControlPlane, Error, Result};
+
+type Reply = Response<Either<Body, Full<Bytes>>>;
+
+/// Enough to make a client of the API server once the proxy's own runtime runs.
+pub(super) struct Target {
+    url: Uri,
+    ca: Vec<u8>,
+}
+
+impl Target {
+    pub(super) fn of(plane: &ControlPlane) -> Result<Self> {
+        let url = plane.url().parse().map_err(|error: http::uri::InvalidUri| Error::Http {
+            url: plane.url().into(),
+            reason: error.to_string(),
+        })?;
+        Ok(Self { url, ca: plane.ca_der().to_vec() })
+    }
+
+    /// A client without credentials, for the operator's own pass through it. kube's is used
+    /// because its TLS is set up and proved already; it neither retries nor buffers replies here.
+    pub(super) fn client(self) -> Result<Client> {
+        install_crypto();
+        let mut config = Config::new(self.url);
+        config.root_cert = Some(vec![self.ca]);
+        config.default_retry = false;
+        config.read_timeout = None;
+        Client::try_from(config).map_err(Error::kube("making the proxy's client"))
+    }
+}
+
+/// Serves until `end` closes.
+pub(super) async fn serve(
+    listener: TcpListener,
+    client: Client,
+    state: Arc<State>,
+    mut end: oneshot::Receiver<()>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            // Cuts come first, so that nothing is accepted between a stop and its cut.
+            biased;
+            _closed = &mut end => return,
+            () = state.cut.notified() => connections.abort_all(),
+            Some(_ended) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                // Dropping the stream is the refusal.
+                if *state.flow.borrow() == Flow::Stopped {
+                    continue;
+                }
+                let (client, state) = (client.clone(), Arc::clone(&state));
+                connections.spawn(async move {
+                    let io = TokioIo::new(Gated::new(stream, state.flow.subscribe()));
+                    let service = service_fn(move |request| {
+                        relay(client.clone(), Arc::clone(&state), request)
+                    });
+                    // An error is a connection cut by either side, often by us on purpose.
+                    drop(http1::Builder::new().serve_connection(io, service).await);
+                });
+            }
+        }
+    }
+}
+
+/// Handles one request; an error cuts its connection without a reply.
+async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) -> io::Result<Reply> {
+    let (mut parts, body) = request.into_parts();
+    let record = Record {
+        method: parts.method.clone(),
+        path: parts.uri.path().into(),
+        query: parts.uri.query().unwrap_or_default().into(),
+        user_agent: parts
+            .headers
+            .get(USER_AGENT)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .unwrap_or_default(),
+        at: state.start.elapsed(),
+        forwarded: false,
+        status: None,
+    };
+    let entry = Entry::new(&state, record.clone());
+    // Requests are small; collecting them lets a cut fall only before or after one.
+    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+
+    let action = lock(&state.rules).iter_mut().find_map(|rule| rule(&record));
+    let action = action.unwrap_or(Action::Pass);
+    let mut thaws = state.thaws.subscribe();
+    match &action {
+        Action::Pass | Action::LoseReply | Action::HoldReply => {}
+        Action::Answer(status) => {
+            entry.answered(*status);
+            return Ok(refusal(*status));
+        }
+        Action::Delay(time) => tokio::time::sleep(*time).await,
+        Action::Freeze => thaws.changed().await.map_err(io::Error::other)?,
+    }
+    pass(state.flow.subscribe()).await?;
+
+    let count = Count::begin(&state, &record).await?;
+    strip(&mut parts.headers);
+    entry.forwarded();
+    let answer = client.send(Request::from_parts(parts, Body::from(body))).await;
+    let mut answer = answer.map_err(io::Error::other)?;
+    entry.answered(answer.status());
+    strip(answer.headers_mut());
+    if action == Action::LoseReply {
+        // Read to its end, so that whatever it announces has happened.
+        answer.into_body().collect().await.map_err(io::Error::other)?;
+        return Err(io::ErrorKind::ConnectionReset.into());
+    }
+    drop(count);
+    if action == Action::HoldReply {
+        thaws.changed().await.map_err(io::Error::other)?;
+    }
+    pass(state.flow.subscribe()).await?;
+    Ok(answer.map(Either::Left))
+}
+
+/// The line of the log of requests that belongs to one of them.
+struct Entry<'a> {
+    state: &'a State,
+    index: usize,
+}
+
+impl<'a> Entry<'a> {
+    fn new(state: &'a State, record: Record) -> Self {
+        let mut records = lock(&state.records);
+        records.push(record);
+        Self { state, index: records.len() - 1 }
+    }
+
+    fn forwarded(&self) {
+        lock(&self.state.records)[self.index].forwarded = true;
+    }
+
+    fn answered(&self, status: StatusCode) {
+        lock(&self.state.records)[self.index].status = Some(status);
+    }
+}
+
+/// A counted write on its way; it counts as answered when dropped, however that comes about, for
+/// an operator that hung up must not keep the stop from coming.
+struct Count<'a>(Option<&'a State>);
+
+impl<'a> Count<'a> {
+    async fn begin(state: &'a State, request: &Record) -> io::Result<Self> {
+        let turn = lock(&state.stop).as_mut().map_or(Turn::Free, |stop| stop.turn(request));
+        match turn {
+            Turn::Free => Ok(Self(None)),
+            Turn::Counted => Ok(Self(Some(state))),
+            // The cut that follows the last answer ends this wait.
+            Turn::Beyond => std::future::pending().await,
+            Turn::Stop => {
+                state.stop();
+                Err(io::ErrorKind::ConnectionReset.into())
+            }
+        }
+    }
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.0
+            && lock(&state.stop).as_mut().is_some_and(super::Stop::answered)
+        {
+            state.stop();
+        }
+    }
+}
+
+/// These belong to one connection and not to the message; the client makes its own.
+fn strip(headers: &mut HeaderMap) {
+    for name in [CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE] {
+        headers.remove(name);
+    }
+    headers.remove("keep-alive");
+}
+
+/// The body that an API server would send, for clients look into it.
+fn refusal(status: StatusCode) -> Reply {
+    let body = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "code": status.as_u16(),
+        "reason": status.canonical_reason().unwrap_or_default().replace(' ', ""),
+        "message": "answered by the testkit's proxy",
+    });
+    let mut reply = Response::new(Either::Right(Full::from(body.to_string())));
+    *reply.status_mut() = status;
+    reply
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    reply
+}

@@ -1,0 +1,7 @@
+//! The kit is tested on the real thing, for everything else is tested on the kit.
+
+// The attribute tells clippy that the helpers in there are tests, too.
+#[cfg(test)]
+mod control_plane;
+#[cfg(test)]
+mod proxy;

@@ -1,0 +1,185 @@
+//! `cargo xtask test`: from a fresh Debian or Ubuntu with Rust and Go to every test run.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use comfy_table::{Table, presets};
+use landfall_testkit::assets;
+
+use crate::output::{Output, seconds};
+use crate::{control_plane, generate};
+
+/// A program the tests run, and the Debian package that has it.
+struct Tool {
+    program: &'static str,
+    package: &'static str,
+}
+
+const TOOLS: &[Tool] = &[Tool { program: "setpriv", package: "util-linux" }];
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("`{command}` failed ({status})")]
+    Failed { command: String, status: String },
+    #[error("running `{command}`")]
+    Run { command: String, source: io::Error },
+    #[error(
+        "Go {required} or newer is needed to build the control plane, see https://go.dev/dl/; {found}"
+    )]
+    Go { required: &'static str, found: String },
+    #[error("{missing} missing; run `{command}` as root")]
+    Tools { missing: String, command: String },
+    #[error(transparent)]
+    Testkit(#[from] landfall_testkit::Error),
+    #[error(transparent)]
+    ControlPlane(#[from] control_plane::Error),
+    #[error(transparent)]
+    Generate(#[from] generate::Error),
+}
+
+/// Runs the steps in order and ends with the first that fails.
+pub(crate) fn run(output: &Output) -> Result<(), Error> {
+    let mut steps = Steps { output, done: Vec::new() };
+    let outcome = run_steps(&mut steps);
+    steps.report();
+    outcome
+}
+
+fn run_steps(steps: &mut Steps<'_>) -> Result<(), Error> {
+    let output = steps.output;
+    steps.step("prerequisites", || prerequisites(output))?;
+    steps.step("control plane", || Ok(control_plane::build(output)?))?;
+    steps.cargo(&["fmt", "--all", "--check"])?;
+    steps.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    steps.step("generate --check", || Ok(generate::run(true)?))?;
+    // Tests run the binary, and cargo builds a package's binaries only for its own tests.
+    steps.cargo(&["build", "-p", "landfall"])?;
+    steps.cargo(&["test", "--workspace"])
+}
+
+/// What was done and how long it took.
+struct Steps<'a> {
+    output: &'a Output,
+    done: Vec<(String, &'static str, Duration)>,
+}
+
+impl Steps<'_> {
+    fn step(&mut self, title: &str, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        self.output.heading(title);
+        let begin = Instant::now();
+        let outcome = work();
+        let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
+        self.done.push((title.to_owned(), verdict, begin.elapsed()));
+        outcome
+    }
+
+    fn cargo(&mut self, args: &[&str]) -> Result<(), Error> {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+        let title = format!("cargo {}", args.join(" "));
+        let mut command = Command::new(cargo);
+        command.args(args).current_dir(repository());
+        self.step(&title, || run_command(&title, &mut command))
+    }
+
+    fn report(&self) {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY).set_header(["step", "outcome", "time"]);
+        for (title, verdict, time) in &self.done {
+            table.add_row([title.as_str(), verdict, &seconds(*time)]);
+        }
+        self.output.say(format_args!("\n{table}"));
+    }
+}
+
+fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn prerequisites(output: &Output) -> Result<(), Error> {
+    output.say(check_go()?);
+    let missing: Vec<_> = TOOLS.iter().filter(|tool| !is_on_path(tool.program)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
+    let install = format!("apt-get install --yes --no-install-recommends {}", packages.join(" "));
+    if !is_root() || !is_on_path("apt-get") {
+        let missing: Vec<_> = missing.iter().map(|tool| tool.program).collect();
+        return Err(Error::Tools { missing: missing.join(", "), command: install });
+    }
+    for line in ["apt-get update", install.as_str()] {
+        output.say(line);
+        let mut command = Command::new("apt-get");
+        command.args(line.split(' ').skip(1)).env("DEBIAN_FRONTEND", "noninteractive");
+        run_command(line, &mut command)?;
+    }
+    Ok(())
+}
+
+/// Asked in the folder of the Go module, where an older Go fetches the one that go.mod wants.
+fn check_go() -> Result<String, Error> {
+    let required = assets::required_go()?;
+    let outdated = |found: String| Error::Go { required, found };
+    let answer = Command::new("go")
+        .args(["env", "GOVERSION"])
+        .current_dir(assets::go_module_dir())
+        .output()
+        .map_err(|error| outdated(format!("`go` does not run: {error}")))?;
+    let found = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
+    if !answer.status.success() {
+        let reason = String::from_utf8_lossy(&answer.stderr).trim().to_owned();
+        return Err(outdated(format!("`go env GOVERSION` says: {reason}")));
+    }
+    if numbers(found.trim_start_matches("go")) < numbers(required) {
+        return Err(outdated(format!("found {found}")));
+    }
+    Ok(format!("{found} (needed: {required})"))
+}
+
+/// `1.26.8` as numbers that compare; whatever follows, such as `rc1`, does not count.
+fn numbers(version: &str) -> Vec<u32> {
+    let digits = |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>();
+    version.split('.').map_while(|part| digits(part).parse().ok()).collect()
+}
+
+fn is_on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+fn is_root() -> bool {
+    let answer = Command::new("id").arg("-u").stderr(Stdio::null()).output();
+    answer.is_ok_and(|answer| answer.stdout == b"0\n")
+}
+
+fn run_command(title: &str, command: &mut Command) -> Result<(), Error> {
+    let status =
+        command.status().map_err(|source| Error::Run { command: title.to_owned(), source })?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Error::Failed { command: title.to_owned(), status: status.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_versions_compare_by_number() {
+        for (found, required, enough) in [
+            ("1.26.8", "1.26.0", true),
+            ("1.26", "1.26.0", false),
+            ("1.27rc1", "1.26.0", true),
+            ("1.9.9", "1.26.0", false),
+            ("2.0", "1.26.0", true),
+        ] {
+            assert_eq!(numbers(found) >= numbers(required), enough, "{found} for {required}");
+        }
+    }
+}
