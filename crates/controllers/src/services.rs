@@ -34,12 +34,15 @@ mod observe;
 mod permissions;
 mod plan;
 mod queue;
+#[cfg(test)]
+mod sim;
 mod status;
 mod store;
 mod view;
 mod waiting;
 mod watch;
 mod wish;
+mod world;
 
 /// Calls under way at once. More than this only lengthens the API server's queue.
 const CALLS: usize = 64;
@@ -47,6 +50,8 @@ const CALLS: usize = 64;
 const NOTES: usize = 2;
 /// News the watches may run ahead of the planner.
 const NEWS: usize = 1024;
+/// How often gauges are brought in line.
+const GAUGES: Duration = Duration::from_millis(500);
 /// How long calls may take to end once we are told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(4);
 
@@ -60,6 +65,7 @@ pub fn run(
     let (sender, news) = mpsc::channel(NEWS);
     let watches = watch_all(&context, sender);
     let applier = Applier::new(context.client.clone(), &context.instance);
+    let leading = context.leadership.is_leader();
     let engine = Engine {
         planner: Planner::default(),
         queue: Queue::default(),
@@ -69,7 +75,9 @@ pub fn run(
         metrics,
         context,
         began: Instant::now(),
-        leading: false,
+        leading,
+        shown_at: None,
+        show_again: false,
     };
     async {
         tokio::select! {
@@ -110,14 +118,16 @@ struct Engine {
     context: Context,
     began: Instant,
     leading: bool,
+    /// When the gauges were last brought in line, and whether something happened since.
+    shown_at: Option<Instant>,
+    show_again: bool,
 }
 
 impl Engine {
     async fn run(mut self, mut news: mpsc::Receiver<News>, stop: CancellationToken) {
         let mut batch = Vec::new();
         loop {
-            let due = self.planner.next_due().filter(|_| self.leading);
-            let due = due.map_or_else(far_off, |due| self.began + due);
+            let due = self.next_due();
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = self.context.leadership.changed() => self.note_leadership(),
@@ -134,8 +144,26 @@ impl Engine {
             }
             self.plan();
             self.start_calls();
+            self.show();
         }
         self.finish().await;
+    }
+
+    /// When there is something to do even if nothing happens.
+    fn next_due(&self) -> Instant {
+        let planned = self.planner.next_due().filter(|_| self.leading).map(|due| self.began + due);
+        let shown = self.shown_at.filter(|_| self.show_again).map(|at| at + GAUGES);
+        planned.into_iter().chain(shown).min().unwrap_or_else(far_off)
+    }
+
+    /// Brings the gauges in line, but not at every step of a burst.
+    fn show(&mut self) {
+        let now = Instant::now();
+        self.show_again = self.shown_at.is_some_and(|at| now < at + GAUGES);
+        if !self.show_again {
+            self.metrics.show(&self.planner);
+            self.shown_at = Some(now);
+        }
     }
 
     fn now(&self) -> Now {
@@ -166,7 +194,6 @@ impl Engine {
             self.queue.push(effect);
         }
         self.metrics.dropped(self.queue.take_dropped());
-        self.metrics.show(&self.planner);
     }
 
     fn start_calls(&mut self) {

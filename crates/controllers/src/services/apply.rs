@@ -77,13 +77,13 @@ impl Applier {
                 Effect::Release { addr, uid, version, holder } => {
                     self.release(*addr, uid, *version, holder).await
                 }
-                Effect::LookAtClaim { addr } => {
+                Effect::LookAtClaim { addr, .. } => {
                     Ok(match found(self.claims().get(&name::of(*addr)).await)? {
                         Some(ip) => claim(ip)?,
                         None => Answer::NoClaim,
                     })
                 }
-                Effect::LookAtService { key } => {
+                Effect::LookAtService { key, .. } => {
                     let live = found(self.services(key).get(key.name()).await)?;
                     Ok(live.as_ref().map_or(Answer::NoService, seen_service))
                 }
@@ -162,9 +162,7 @@ impl Applier {
         let live = found(self.services(&holder.key).get(holder.key.name()).await)?;
         let live = live.as_ref().and_then(observe::service);
         if !may_release(live.as_ref(), holder, addr) {
-            return live.map(Answer::Kept).ok_or_else(|| {
-                Failure::Unknown("a Service that is not there keeps its address".to_owned())
-            });
+            return Ok(Answer::Kept);
         }
         let delete = DeleteParams {
             preconditions: Some(Preconditions {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use landfall_ipam::{Family, PoolName, Refusal, Verdict};
 
 use super::{
-    plan::World,
     view::{ClaimView, PoolView, Request, ServiceView},
+    world::World,
 };
 
 /// What to do for one Service.
@@ -97,7 +97,7 @@ fn slot(
         return (has(world, addr), refused);
     }
     if let Some(addr) = service.shows.iter().copied().find(|addr| Family::of(*addr) == family) {
-        return (adopt(world, addr), refused);
+        return (adopt(world, service, addr), refused);
     }
     match refused {
         Some(refusal) => (Slot::Nothing(refusal), None),
@@ -120,14 +120,17 @@ fn current(service: &ServiceView, claims: &[&ClaimView], family: Family) -> Opti
 }
 
 /// Enters an address that the Service shows already, whoever gave it, into the ledger.
-fn adopt(world: &World, addr: IpAddr) -> Slot {
+fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
     if world.is_busy(addr) {
         return Slot::Later;
     }
     if let Some(claim) = world.claim(addr) {
+        if claim.left_by_namesake(service) {
+            return Slot::Has(addr);
+        }
         return Slot::Disputed(Refusal::TakenBy(addr, claim.described()));
     }
-    world.book().pool_of(addr).map_or(Slot::Foreign, |pool| Slot::Takes(addr, pool.name.clone()))
+    world.book.pool_of(addr).map_or(Slot::Foreign, |pool| Slot::Takes(addr, pool.name.clone()))
 }
 
 /// The lowest free address of the first pool that serves the Service.
@@ -136,7 +139,7 @@ fn any(world: &World, service: &ServiceView, family: Family) -> Slot {
     for view in world.pools_in_order() {
         let verdict = match serves(world, view, service) {
             Err(verdict) => verdict,
-            Ok(()) => match world.book().lowest_free(&view.name, family) {
+            Ok(()) => match world.book.lowest_free(&view.name, family) {
                 Ok(addr) => return Slot::Takes(addr, view.name.clone()),
                 Err(verdict) => verdict,
             },
@@ -156,7 +159,7 @@ fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolNa
         }
         match serves(world, view, service) {
             Err(verdict) => verdicts.push((view.name.clone(), verdict)),
-            Ok(()) => match world.book().can_give(&view.name, addr, || world.who_has(addr)) {
+            Ok(()) => match world.book.can_give(&view.name, addr, || world.who_has(addr)) {
                 Ok(()) => return Ok(view.name.clone()),
                 Err(why) => refusal = refusal.or(Some(why)),
             },

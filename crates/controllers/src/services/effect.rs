@@ -31,10 +31,11 @@ pub(super) enum Effect {
     /// Read the holder live, and delete the claim at exactly this version if the holder neither
     /// shows nor could want the address.
     Release { addr: IpAddr, uid: Arc<str>, version: Version, holder: HolderView },
-    /// Find out by a live read what became of a claim.
-    LookAtClaim { addr: IpAddr },
-    /// Find out by a live read what became of a Service.
-    LookAtService { key: ServiceKey },
+    /// Find out by a live read what became of a claim, of which we knew this version. "Not there"
+    /// is news only as long as nothing newer is known.
+    LookAtClaim { addr: IpAddr, known: Option<Version> },
+    /// The same for a Service.
+    LookAtService { key: ServiceKey, known: Option<Version> },
     /// Write a pool's status.
     PoolStatus { pool: PoolName, object: Arc<str>, version: Version, status: PoolStatusView },
     /// Tell people. Best effort.
@@ -93,7 +94,7 @@ pub(super) struct Report {
 }
 
 /// What a call that went through told us.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Answer {
     Claim(ClaimView),
     NoClaim,
@@ -104,8 +105,8 @@ pub(super) enum Answer {
     Pool(Box<PoolView>),
     /// The claim is deleted.
     Released,
-    /// The live read forbade the release; this is what it saw.
-    Kept(ServiceView),
+    /// The live read forbade the release.
+    Kept,
     Done,
 }
 

@@ -67,14 +67,4 @@ impl ServiceView {
         self.families = families.to_vec();
         self
     }
-
-    pub(super) fn at(mut self, version: u64) -> Self {
-        self.version = Version(version);
-        self
-    }
-
-    pub(super) fn aged(mut self, created: i64) -> Self {
-        self.created = Timestamp::from_second(created).unwrap();
-        self
-    }
 }

@@ -111,7 +111,7 @@ impl Metrics {
         }
         self.pools.clear();
         for view in planner.world().pools_in_order() {
-            let count = planner.world().book().count(&view.name);
+            let count = planner.world().book.count(&view.name);
             for (state, value) in
                 [("capacity", count.capacity), ("used", count.used), ("free", count.free)]
             {

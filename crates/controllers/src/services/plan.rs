@@ -11,18 +11,21 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_ipam::{Book, PoolName, Reason, Refusal, Verdict};
+use landfall_ipam::{PoolName, Reason, Refusal, Verdict};
 
+pub(super) use self::news::{News, Watched};
 use super::{
     decide::{Decision, decide},
     effect::{About, Effect, Note},
     status,
-    store::{Put, Source, Store},
-    view::{ClaimView, PoolView, ServiceKey, ServiceView, Version},
+    store::Source,
+    view::{ClaimView, PoolView, ServiceKey, ServiceView},
     waiting::{Turn, Wait, Waiting},
     wish::could_want,
+    world::{Busy, World},
 };
 
+mod news;
 mod report;
 
 /// The two clocks a plan needs: one for what people read, one that never jumps.
@@ -33,131 +36,27 @@ pub(super) struct Now {
     pub uptime: Duration,
 }
 
-/// A change of one watched object.
-#[derive(Debug)]
-pub(super) enum Watched<K, V> {
-    ListBegins,
-    ListEnds,
-    /// It is there, in this version.
-    Is(K, Version, V),
-    /// It is not there any more, or no longer of the sort we keep.
-    IsNot(K, Version),
-}
-
-/// Everything the planner is told by watches.
-#[derive(Debug)]
-pub(super) enum News {
-    Claims(Watched<IpAddr, ClaimView>),
-    Services(Watched<ServiceKey, ServiceView>),
-    Pools(Watched<PoolName, Box<PoolView>>),
-    /// Namespaces and their labels.
-    Namespaces(Watched<String, BTreeMap<String, String>>),
-}
-
-/// What is known, with our own unechoed writes laid over it.
-#[derive(Debug, Default)]
-pub(super) struct World {
-    claims: Store<IpAddr, ClaimView>,
-    services: Store<ServiceKey, ServiceView>,
-    pools: Store<PoolName, PoolView>,
-    namespaces: Store<String, BTreeMap<String, String>>,
-    book: Book,
-    /// Pools in the order they are asked; those that cannot be used come last.
-    order: Vec<PoolName>,
-    /// Addresses claimed for a Service of that name.
-    held: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
-    /// Services that show an address, rightly or not.
-    shown: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
-    /// Addresses with a call about their claim under way or due.
-    busy: BTreeMap<IpAddr, Busy>,
-    no_labels: BTreeMap<String, String>,
-}
-
-/// What is under way about the claim on an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Busy {
-    /// A write.
-    Writing,
-    /// A live read is due at this uptime, or under way; that Service waits for what it says.
-    Looking { at: Option<Duration>, for_whom: Option<ServiceKey> },
-}
-
-impl World {
-    pub(super) fn book(&self) -> &Book {
-        &self.book
-    }
-
-    pub(super) fn claim(&self, addr: IpAddr) -> Option<&ClaimView> {
-        self.claims.get(&addr)
-    }
-
-    pub(super) fn is_busy(&self, addr: IpAddr) -> bool {
-        self.busy.contains_key(&addr)
-    }
-
-    pub(super) fn pools_in_order(&self) -> impl Iterator<Item = &PoolView> {
-        self.order.iter().filter_map(|name| self.pools.get(name))
-    }
-
-    pub(super) fn serves_class(&self, class: &str) -> bool {
-        self.pools.values().any(|pool| pool.class.as_deref() == Some(class))
-    }
-
-    pub(super) fn namespace_labels(&self, namespace: &str) -> &BTreeMap<String, String> {
-        self.namespaces.get(&namespace.to_owned()).unwrap_or(&self.no_labels)
-    }
-
-    /// Claims that name this very Service under the class it has.
-    pub(super) fn claims_of(&self, service: &ServiceView) -> Vec<&ClaimView> {
-        let held = self.held.get(&service.key);
-        let claims = held.into_iter().flatten().filter_map(|addr| self.claims.get(addr));
-        claims
-            .filter(|claim| {
-                claim
-                    .holder(service)
-                    .is_some_and(|holder| holder.legacy || holder.class == service.class)
-            })
-            .collect()
-    }
-
-    /// Who has a taken address, for people.
-    pub(super) fn who_has(&self, addr: IpAddr) -> String {
-        if let Some(claim) = self.claims.get(&addr) {
-            return claim.described();
-        }
-        match self.shown.get(&addr).and_then(BTreeSet::first) {
-            Some(key) => format!("Service {key}, which shows it without a claim"),
-            None => "a Service whose claim is being written".to_owned(),
-        }
-    }
-
-    /// Brings the book in line with what is known of one address; says whether it became free.
-    fn settle(&mut self, addr: IpAddr) -> bool {
-        let taken = self.claims.get(&addr).is_some()
-            || self.busy.contains_key(&addr)
-            || self.shown.contains_key(&addr);
-        if taken {
-            self.book.take(addr);
-            false
-        } else {
-            self.book.release(addr)
-        }
-    }
-
-    fn rebuild_pools(&mut self) {
-        let usable = self.pools.values().filter_map(|view| view.pool.as_ref().ok());
-        self.book.replace_pools(usable.cloned());
-        let invalid = self.pools.values().filter(|view| view.pool.is_err());
-        let invalid: Vec<_> = invalid.map(|view| view.name.clone()).collect();
-        self.order = self.book.pools().map(|pool| pool.name.clone()).chain(invalid).collect();
-    }
-}
-
 /// How long to wait before another try, growing with each failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Delay {
-    until: Duration,
+    /// `None` once it is over; how often it failed is remembered until it goes well.
+    until: Option<Duration>,
     tries: u32,
+}
+
+impl Delay {
+    fn holds(self, now: Now) -> bool {
+        self.until.is_some_and(|until| until > now.uptime)
+    }
+
+    /// Ends it if its time has come; says whether it did just now.
+    fn end(&mut self, now: Now) -> bool {
+        let over = self.until.is_some() && !self.holds(now);
+        if over {
+            self.until = None;
+        }
+        over
+    }
 }
 
 const FIRST_DELAY: Duration = Duration::from_millis(250);
@@ -175,9 +74,13 @@ pub(super) struct Planner {
     calls: BTreeMap<ServiceKey, u32>,
     /// Services to look at live at this uptime.
     looks: BTreeMap<ServiceKey, Duration>,
+    /// Claims to look at live at this uptime.
+    claim_looks: BTreeMap<IpAddr, Duration>,
     /// Services that wait for a call about an address to end.
     later: BTreeSet<ServiceKey>,
     waiting: Waiting,
+    /// Addresses to look at live once the call about them has ended.
+    doubted: BTreeSet<IpAddr>,
     /// Addresses that became free since the last plan.
     freed: BTreeSet<IpAddr>,
     pools_changed: bool,
@@ -188,7 +91,10 @@ pub(super) struct Planner {
     pool_next: BTreeMap<PoolName, Duration>,
     pool_calls: BTreeSet<PoolName>,
     pool_notes: BTreeMap<PoolName, String>,
-    status_due: bool,
+    /// Something that a pool's status tells may have changed.
+    status_dirty: bool,
+    /// When a pool's status that came too soon after the last may be written.
+    status_at: Option<Duration>,
 }
 
 impl Planner {
@@ -214,16 +120,6 @@ impl Planner {
             && self.world.namespaces.listed()
     }
 
-    /// Takes in what a watch told.
-    pub(super) fn on_news(&mut self, news: News) {
-        match news {
-            News::Claims(watched) => self.on_claims(watched),
-            News::Services(watched) => self.on_services(watched),
-            News::Pools(watched) => self.on_pools(watched),
-            News::Namespaces(watched) => self.on_namespaces(watched),
-        }
-    }
-
     /// Looks at everything anew, as after gaining leadership.
     pub(super) fn reconsider_all(&mut self) {
         let keys: Vec<_> =
@@ -231,7 +127,7 @@ impl Planner {
         for key in keys {
             self.mark(&key);
         }
-        self.status_due = true;
+        self.status_dirty = true;
     }
 
     /// What to do now. Each effect is counted as under way until its report comes in.
@@ -257,17 +153,28 @@ impl Planner {
     /// The uptime at which [`Planner::plan`] has something to do even without news.
     pub(super) fn next_due(&self) -> Option<Duration> {
         let looks = self.looks.values().copied();
-        let claim_looks = self.world.busy.values().filter_map(|busy| match busy {
-            Busy::Looking { at, .. } => *at,
-            Busy::Writing => None,
-        });
-        let services = self.service_delays.values().map(|(delay, _)| delay.until);
-        let releases = self.release_delays.values().map(|delay| delay.until);
-        let status = self.status_due.then(|| {
-            let next = self.pool_next.iter().filter(|(name, _)| !self.pool_calls.contains(*name));
-            next.map(|(_, next)| *next).min()
-        });
-        looks.chain(claim_looks).chain(services).chain(releases).chain(status.flatten()).min()
+        let claim_looks = self.claim_looks.values().copied();
+        let services = self.service_delays.values().filter_map(|(delay, _)| delay.until);
+        let releases = self.release_delays.values().filter_map(|delay| delay.until);
+        looks.chain(claim_looks).chain(services).chain(releases).chain(self.status_at).min()
+    }
+
+    /// What is left to do, for the message of a test that never comes to rest.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> String {
+        let counts: Vec<_> =
+            self.world.book.pools().map(|pool| self.world.book.count(&pool.name)).collect();
+        format!(
+            "due {:?}, claims {:?}, busy {:?}, shown {:?}, calls {:?}, looks {:?}, delays {:?} {:?}, {counts:?}",
+            self.next_due(),
+            self.world.claims,
+            self.world.busy,
+            self.world.shown,
+            self.calls,
+            self.looks,
+            self.service_delays,
+            self.release_delays,
+        )
     }
 
     fn mark(&mut self, key: &ServiceKey) {
@@ -276,241 +183,36 @@ impl Planner {
         self.dirty.insert((created, key.clone()));
     }
 
-    fn on_claims(&mut self, watched: Watched<IpAddr, ClaimView>) {
-        match watched {
-            Watched::ListBegins => self.world.claims.begin_list(),
-            Watched::Is(addr, version, claim) => {
-                self.put_claim(addr, version, claim, Source::Watch);
-            }
-            Watched::IsNot(addr, version) => {
-                let pinned = self.world.is_busy(addr);
-                if let Some(old) = self.world.claims.remove(&addr, version, pinned) {
-                    self.claim_left(&old);
-                }
-            }
-            Watched::ListEnds => {
-                let end = self.world.claims.end_list();
-                for (_, old) in end.vanished {
-                    self.claim_left(&old);
-                }
-                for addr in end.unsure {
-                    self.look_at_claim(addr, Duration::ZERO, None);
-                }
-            }
-        }
-    }
-
-    fn put_claim(&mut self, addr: IpAddr, version: Version, claim: ClaimView, source: Source) {
-        let keys: Vec<_> = claim.holders().iter().map(|holder| holder.key.clone()).collect();
-        let Put::New(old) = self.world.claims.put(addr, version, claim, source) else { return };
-        if let Some(old) = old {
-            self.unindex_claim(&old);
-        }
-        for key in keys {
-            self.world.held.entry(key.clone()).or_default().insert(addr);
-            self.mark(&key);
-        }
-        self.release_delays.remove(&addr);
-        self.settle(addr);
-    }
-
-    /// A claim is gone: its holders need looking after, and its address may be free.
-    fn claim_left(&mut self, old: &ClaimView) {
-        self.unindex_claim(old);
-        self.release_delays.remove(&old.addr);
-        self.settle(old.addr);
-    }
-
-    fn unindex_claim(&mut self, old: &ClaimView) {
-        for holder in old.holders() {
-            if let Some(addrs) = self.world.held.get_mut(&holder.key) {
-                addrs.remove(&old.addr);
-                if addrs.is_empty() {
-                    self.world.held.remove(&holder.key);
-                }
-            }
-            self.mark(&holder.key);
-        }
-    }
-
-    fn settle(&mut self, addr: IpAddr) {
-        if self.world.settle(addr) {
-            self.freed.insert(addr);
-        }
-        self.status_due = true;
-        if !self.world.is_busy(addr) {
-            for key in std::mem::take(&mut self.later) {
-                self.mark(&key);
-            }
-        }
-    }
-
-    fn on_services(&mut self, watched: Watched<ServiceKey, ServiceView>) {
-        match watched {
-            Watched::ListBegins => self.world.services.begin_list(),
-            Watched::Is(key, version, service) => {
-                self.put_service(&key, version, service, Source::Watch);
-            }
-            Watched::IsNot(key, version) => {
-                let pinned = self.calls.contains_key(&key);
-                if let Some(old) = self.world.services.remove(&key, version, pinned) {
-                    self.service_left(&old);
-                }
-            }
-            Watched::ListEnds => {
-                let end = self.world.services.end_list();
-                for (_, old) in end.vanished {
-                    self.service_left(&old);
-                }
-                for key in end.unsure {
-                    self.looks.entry(key).or_default();
-                }
-            }
-        }
-    }
-
-    fn put_service(
-        &mut self,
-        key: &ServiceKey,
-        version: Version,
-        service: ServiceView,
-        source: Source,
-    ) {
-        let shows = service.shows.clone();
-        let Put::New(old) = self.world.services.put(key.clone(), version, service, source) else {
-            return;
-        };
-        let showed = old.map(|old| old.shows).unwrap_or_default();
-        for addr in &shows {
-            self.world.shown.entry(*addr).or_default().insert(key.clone());
-        }
-        for addr in showed.iter().filter(|addr| !shows.contains(addr)) {
-            self.unshow(*addr, key);
-        }
-        for addr in &shows {
-            self.settle(*addr);
-        }
-        self.mark(key);
-    }
-
-    fn service_left(&mut self, old: &ServiceView) {
-        for addr in &old.shows {
-            self.unshow(*addr, &old.key);
-        }
-        self.waiting.clear(&old.key);
-        self.service_delays.remove(&old.key);
-        self.mark(&old.key);
-    }
-
-    fn unshow(&mut self, addr: IpAddr, key: &ServiceKey) {
-        if let Some(keys) = self.world.shown.get_mut(&addr) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.world.shown.remove(&addr);
-            }
-        }
-        self.settle(addr);
-    }
-
-    fn on_pools(&mut self, watched: Watched<PoolName, Box<PoolView>>) {
-        match watched {
-            Watched::ListBegins => self.world.pools.begin_list(),
-            Watched::Is(name, version, pool) => self.put_pool(name, version, *pool, Source::Watch),
-            Watched::IsNot(name, version) => {
-                let pinned = self.pool_calls.contains(&name);
-                if self.world.pools.remove(&name, version, pinned).is_some() {
-                    self.pool_left(&name);
-                }
-            }
-            Watched::ListEnds => {
-                for (name, _) in self.world.pools.end_list().vanished {
-                    self.pool_left(&name);
-                }
-            }
-        }
-    }
-
-    fn put_pool(&mut self, name: PoolName, version: Version, pool: PoolView, source: Source) {
-        let (generation, uid) = (pool.generation, pool.uid.clone());
-        let Put::New(old) = self.world.pools.put(name.clone(), version, pool, source) else {
-            return;
-        };
-        self.pool_next.entry(name).or_default();
-        self.status_due = true;
-        // A change of status alone keeps the generation, and our own status writes are such.
-        let same = old.is_some_and(|old| {
-            old.uid == uid && generation.is_some() && old.generation == generation
-        });
-        self.pools_changed |= !same;
-    }
-
-    fn pool_left(&mut self, name: &PoolName) {
-        self.pools_changed = true;
-        self.pool_next.remove(name);
-        self.pool_notes.remove(name);
-    }
-
-    fn on_namespaces(&mut self, watched: Watched<String, BTreeMap<String, String>>) {
-        let touched = match watched {
-            Watched::ListBegins => {
-                self.world.namespaces.begin_list();
-                return;
-            }
-            Watched::ListEnds => {
-                self.world.namespaces.end_list();
-                return;
-            }
-            Watched::IsNot(name, version) => {
-                self.world.namespaces.remove(&name, version, false);
-                return;
-            }
-            Watched::Is(name, version, labels) => {
-                let old = self.world.namespaces.put(name.clone(), version, labels, Source::Watch);
-                let Put::New(old) = old else { return };
-                if old.as_ref() == self.world.namespaces.get(&name) {
-                    return;
-                }
-                name
-            }
-        };
-        let keys: Vec<_> =
-            self.waiting.keys().filter(|key| key.namespace() == touched).cloned().collect();
-        for key in keys {
-            self.mark(&key);
-        }
-    }
-
     fn wake_delayed(&mut self, now: Now) {
-        let services =
-            self.service_delays.iter().filter(|(_, (delay, _))| delay.until <= now.uptime);
-        let services: Vec<_> = services.map(|(key, _)| key.clone()).collect();
-        for key in &services {
-            // What was refused is forgotten, so that it is tried again; how often, is not.
-            if let Some((_, refused)) = self.service_delays.get_mut(key) {
+        let mut woken = Vec::new();
+        for (key, (delay, refused)) in &mut self.service_delays {
+            if delay.end(now) {
+                // What was refused is forgotten, so that it is tried again.
                 *refused = None;
+                woken.push(key.clone());
             }
-            self.mark(key);
         }
-        let due = self.release_delays.iter().filter(|(_, delay)| delay.until <= now.uptime);
-        let due: Vec<_> = due.map(|(addr, _)| *addr).collect();
-        for addr in due {
-            let holders = self.world.claim(addr).map(ClaimView::holders).unwrap_or_default();
-            let keys: Vec<_> = holders.iter().map(|holder| holder.key.clone()).collect();
-            for key in keys {
-                self.mark(&key);
+        for (addr, delay) in &mut self.release_delays {
+            if delay.end(now) {
+                let claim = self.world.claims.get(addr);
+                let holders = claim.map(ClaimView::holders).unwrap_or_default();
+                woken.extend(holders.iter().map(|holder| holder.key.clone()));
             }
+        }
+        for key in woken {
+            self.mark(&key);
         }
     }
 
     fn plan_looks(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        for (addr, busy) in &mut self.world.busy {
-            if let Busy::Looking { at, .. } = busy
-                && at.is_some_and(|at| at <= now.uptime)
-            {
-                *at = None;
-                effects.push(Effect::LookAtClaim { addr: *addr });
+        self.claim_looks.retain(|addr, at| {
+            let due = *at <= now.uptime;
+            if due {
+                let known = self.world.claims.get(addr).map(|claim| claim.version);
+                effects.push(Effect::LookAtClaim { addr: *addr, known });
             }
-        }
+            !due
+        });
         let due: Vec<_> = self
             .looks
             .iter()
@@ -520,7 +222,8 @@ impl Planner {
         for key in due {
             self.looks.remove(&key);
             self.begin_call(&key);
-            effects.push(Effect::LookAtService { key });
+            let known = self.world.services.get(&key).map(|service| service.version);
+            effects.push(Effect::LookAtService { key, known });
         }
     }
 
@@ -548,7 +251,7 @@ impl Planner {
         }
         let service = service.clone();
         if let Some((delay, refused)) = self.service_delays.get(key)
-            && delay.until > now.uptime
+            && delay.holds(now)
         {
             if let Some(words) = refused.clone() {
                 let refusal = Refusal::LedgerRefused(words);
@@ -574,7 +277,12 @@ impl Planner {
             Decision::Disputed(refusal) => {
                 let said = status::Said::refused(&service.shows, std::slice::from_ref(&refusal));
                 self.wait(&service, &[refusal]);
-                self.publish(&service, None, &said, now, effects);
+                if !self.publish(&service, None, &said, now, effects) {
+                    let its_own =
+                        self.world.claims_of(&service).into_iter().map(|claim| claim.addr);
+                    let keep: Vec<_> = its_own.chain(service.shows.iter().copied()).collect();
+                    self.release_all_but(key, &keep, now, effects);
+                }
             }
             Decision::Show { addrs, refusals, satisfied } => {
                 self.show(&service, &addrs, &refusals, satisfied, now, effects);
@@ -610,6 +318,18 @@ impl Planner {
             self.waiting.clear(&service.key);
         } else {
             self.wait(service, refusals);
+        }
+        let inherited: Vec<ClaimView> = addrs
+            .iter()
+            .filter_map(|addr| self.world.claim(*addr))
+            .filter(|claim| claim.left_by_namesake(service))
+            .cloned()
+            .collect();
+        if !inherited.is_empty() {
+            for claim in &inherited {
+                self.touch(service, claim, effects);
+            }
+            return;
         }
         let fresh: Vec<ClaimView> = addrs
             .iter()
@@ -656,7 +376,7 @@ impl Planner {
             .holders()
             .iter()
             .map(|holder| {
-                if holder.is(service) {
+                if holder.key == service.key {
                     let mut next = status::holder_now(service);
                     next.ports.clone_from(&holder.ports);
                     next.sharing_key.clone_from(&holder.sharing_key);
@@ -739,8 +459,7 @@ impl Planner {
     ) {
         let held = self.world.held.get(key).cloned().unwrap_or_default();
         for addr in held.into_iter().filter(|addr| !keep.contains(addr)) {
-            let delayed =
-                self.release_delays.get(&addr).is_some_and(|delay| delay.until > now.uptime);
+            let delayed = self.release_delays.get(&addr).is_some_and(|delay| delay.holds(now));
             if delayed || self.world.is_busy(addr) {
                 continue;
             }
@@ -773,21 +492,24 @@ impl Planner {
     }
 
     fn plan_pool_status(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if !std::mem::take(&mut self.status_due) {
+        let due = self.status_at.is_some_and(|at| at <= now.uptime);
+        if !std::mem::take(&mut self.status_dirty) && !due {
             return;
         }
-        let names: Vec<_> = self.world.pools.keys().cloned().collect();
-        for name in names {
+        self.status_at = None;
+        for name in self.world.order.clone() {
+            if self.pool_calls.contains(&name) {
+                continue; // its report brings us back
+            }
+            let next = self.pool_next.get(&name).copied().unwrap_or_default();
+            if next > now.uptime {
+                self.status_at = Some(self.status_at.map_or(next, |at| at.min(next)));
+                continue;
+            }
             let Some(view) = self.world.pools.get(&name) else { continue };
             let Some(next) = status::pool(view, self.world.book.count(&name), now.wall) else {
                 continue;
             };
-            let due = self.pool_next.get(&name).copied().unwrap_or_default();
-            if due > now.uptime || self.pool_calls.contains(&name) {
-                // Not yet; `next_due` brings us back.
-                self.status_due = true;
-                continue;
-            }
             let problem = status::problem(view);
             let told = self.pool_notes.get(&name);
             if let Some(problem) = problem.filter(|problem| told != Some(problem)) {
@@ -812,7 +534,8 @@ impl Planner {
     }
 
     fn look_at_claim(&mut self, addr: IpAddr, at: Duration, for_whom: Option<ServiceKey>) {
-        self.world.busy.insert(addr, Busy::Looking { at: Some(at), for_whom });
+        self.world.busy.insert(addr, Busy::Looking { for_whom });
+        self.claim_looks.insert(addr, at);
         self.settle(addr);
     }
 }
@@ -820,7 +543,7 @@ impl Planner {
 fn delay_after(tries: u32, now: Now) -> Delay {
     let factor = 1_u32.checked_shl(tries.min(16)).unwrap_or(u32::MAX);
     let wait = FIRST_DELAY.saturating_mul(factor).min(LONGEST_DELAY);
-    Delay { until: now.uptime.saturating_add(wait), tries: tries.saturating_add(1) }
+    Delay { until: Some(now.uptime.saturating_add(wait)), tries: tries.saturating_add(1) }
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn what_was_begun_is_finished_first_and_telling_comes_last() {
         let mut queue = Queue::default();
-        let look = |last: u8| Effect::LookAtClaim { addr: [10, 0, 0, last].into() };
+        let look = |last: u8| Effect::LookAtClaim { addr: [10, 0, 0, last].into(), known: None };
         let take = Effect::Take {
             addr: ip("10.0.0.9"),
             pool: landfall_ipam::PoolName::new("IPGroup/a"),

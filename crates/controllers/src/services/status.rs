@@ -12,8 +12,8 @@ use landfall_ipam::{PoolCount, Refusal};
 
 use super::{
     effect::{About, Note},
-    plan::World,
     view::{HolderView, PoolStatusView, PoolView, ServiceView},
+    world::World,
 };
 
 /// The reason of a Service that has what it wants.
@@ -39,7 +39,7 @@ impl Said {
             .iter()
             .map(|addr| {
                 let pool = world.claim(*addr).and_then(|claim| claim.pool.clone());
-                if world.book().pool_of(*addr).is_none() {
+                if world.book.pool_of(*addr).is_none() {
                     outside = true;
                     format!("{addr}, which no pool covers any more")
                 } else {

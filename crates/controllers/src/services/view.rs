@@ -161,6 +161,14 @@ impl ClaimView {
         self.holders().iter().find(|holder| holder.is(service))
     }
 
+    /// Whether it names only Services of this one's name that cannot exist any more, because this
+    /// one bears their name now.
+    pub(super) fn left_by_namesake(&self, service: &ServiceView) -> bool {
+        let mut holders = self.holders().iter();
+        !self.holders().is_empty()
+            && holders.all(|holder| holder.key == service.key && !holder.is(service))
+    }
+
     /// Who has it, for a refusal's text.
     pub(super) fn described(&self) -> String {
         match &self.tenure {

@@ -70,6 +70,11 @@ impl Waiting {
         counts
     }
 
+    /// All that wait for exactly this address.
+    pub(super) fn for_address(&self, addr: IpAddr) -> Vec<Turn> {
+        self.by_addr.get(&addr).into_iter().flatten().cloned().collect()
+    }
+
     /// The oldest that could use this address, in one of these pools, and that comes after `last`.
     pub(super) fn next_for(
         &self,

@@ -1,1 +1,214 @@
+#![expect(clippy::needless_pass_by_value, reason = "`json!` values read better as arguments")]
 
+use serde_json::{Value, json};
+
+use super::*;
+
+fn seen_service(object: Value) -> Option<ServiceView> {
+    service(&serde_json::from_value(object).unwrap())
+}
+
+fn seen_claim(object: Value) -> Option<ClaimView> {
+    claim(&serde_json::from_value(object).unwrap())
+}
+
+fn seen_pool(spec: Value) -> PoolView {
+    let object = json!({
+        "apiVersion": "paas.org/v1", "kind": "IPGroup",
+        "metadata": {"name": "dmz", "uid": "u", "resourceVersion": "7", "generation": 3},
+        "spec": spec,
+    });
+    pool(&serde_json::from_value(object).unwrap())
+}
+
+fn balancer(spec: Value, status: Value) -> Value {
+    let mut base = json!({"type": "LoadBalancer", "ipFamilies": ["IPv4"]});
+    base.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    json!({
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "12"},
+        "spec": base, "status": status,
+    })
+}
+
+#[test]
+fn only_load_balancers_are_seen() {
+    for kind in ["ClusterIP", "NodePort", "ExternalName"] {
+        assert_eq!(seen_service(balancer(json!({"type": kind}), json!({}))), None);
+    }
+    assert_eq!(seen_service(json!({"metadata": {"name": "bare"}})), None);
+    let seen = seen_service(balancer(json!({}), json!({}))).unwrap();
+    assert_eq!((seen.key.as_str(), seen.version), ("shop/web", Version(12)));
+}
+
+#[test]
+fn a_request_is_read_or_kept_as_the_reason_why_not() {
+    let request = |spec| seen_service(balancer(spec, json!({}))).unwrap().request;
+    let addr = |text: &str| text.parse().unwrap();
+    for (spec, expected) in [
+        (json!({}), Request::Any),
+        (json!({"loadBalancerIP": ""}), Request::Any),
+        (json!({"loadBalancerIP": " 10.0.0.5 "}), Request::Addresses(vec![addr("10.0.0.5")])),
+        (
+            json!({"loadBalancerIP": "10.0.0"}),
+            Request::Bad(Refusal::Unparseable {
+                field: "spec.loadBalancerIP",
+                input: "10.0.0".to_owned(),
+            }),
+        ),
+        (json!({"loadBalancerIP": "fd00::1"}), Request::Bad(Refusal::WrongFamily(addr("fd00::1")))),
+        (
+            json!({"loadBalancerIP": "fd00::1", "ipFamilies": ["IPv6"]}),
+            Request::Addresses(vec![addr("fd00::1")]),
+        ),
+    ] {
+        assert_eq!(request(spec.clone()), expected, "{spec}");
+    }
+}
+
+#[test]
+fn what_a_service_shows_is_read_with_what_is_no_address() {
+    let seen = |ingress| {
+        let seen = seen_service(balancer(json!({}), json!({"loadBalancer": {"ingress": ingress}})));
+        let seen = seen.unwrap();
+        (seen.shows.iter().map(ToString::to_string).collect::<Vec<_>>(), seen.shows_other)
+    };
+    assert_eq!(seen(json!([{"ip": "10.0.0.5"}])), (vec!["10.0.0.5".to_owned()], false));
+    assert_eq!(seen(json!([{"hostname": "lb.example.org"}])), (vec![], true));
+    assert_eq!(
+        seen(json!([{"ip": "fd00::1"}, {"ip": "nonsense"}])),
+        (vec!["fd00::1".to_owned()], true)
+    );
+}
+
+#[test]
+fn claims_of_the_original_operator_are_read_from_label_and_annotation() {
+    let tenure = |labels: Value, annotations: Value| {
+        seen_claim(json!({
+            "apiVersion": "paas.org/v1", "kind": "IP", "spec": {},
+            "metadata": {"name": "10.0.0.5", "labels": labels, "annotations": annotations},
+        }))
+        .unwrap()
+    };
+    let owner = json!({"virtualips.paas.il/owner": "shop/web"});
+    let of_service = tenure(json!({"ipgroup": "dmz"}), owner.clone());
+    let holder = &of_service.holders()[0];
+    assert_eq!((holder.key.as_str(), &holder.uid, holder.legacy), ("shop/web", &None, true));
+    assert_eq!(of_service.pool, Some(PoolName::new("IPGroup/dmz")));
+
+    let of_virtual_ip = tenure(json!({"gsm": "dmz"}), owner);
+    assert_eq!(of_virtual_ip.tenure, Tenure::Other("VirtualIP shop/web".to_owned()));
+    let nobodys = tenure(json!({}), json!({}));
+    assert_eq!(nobodys.tenure, Tenure::Other("an IP object that names no holder".to_owned()));
+    let odd = tenure(json!({}), json!({"virtualips.paas.il/owner": "no-slash"}));
+    assert!(matches!(odd.tenure, Tenure::Other(text) if text.contains("no-slash")));
+}
+
+#[test]
+fn a_claim_survives_being_written_and_read() {
+    let view = HolderView {
+        key: ServiceKey::new("shop", "web"),
+        uid: Some("u".into()),
+        class: Some("example.org/lb".into()),
+        seen: Some(Version(17)),
+        ports: vec!["TCP/443".to_owned()],
+        sharing_key: Some("k".to_owned()),
+        legacy: false,
+    };
+    let claim = seen_claim(json!({
+        "apiVersion": "paas.org/v1", "kind": "IP",
+        "metadata": {"name": "fd00-0-0-0-0-0-0-5"},
+        "spec": {"pool": "IPGroup/dmz", "holders": [holder_object(&view)]},
+    }))
+    .unwrap();
+    assert_eq!(claim.addr, "fd00::5".parse::<IpAddr>().unwrap());
+    assert_eq!(claim.holders(), [view]);
+}
+
+#[test]
+fn whatever_is_no_claim_of_a_service_counts_as_taken_by_somebody() {
+    for (spec, expected) in [
+        (json!({"holders": [{"kind": "Namespace", "name": "shop"}]}), "Namespace shop"),
+        (
+            json!({"holders": [{"kind": "VirtualIP", "namespace": "shop", "name": "v"}]}),
+            "VirtualIP shop/v",
+        ),
+        (
+            json!({"use": "Reserved", "reservedFor": {"namespace": "shop"}}),
+            "a reservation for shop/*",
+        ),
+        (json!({"use": "Reserved"}), "a reservation"),
+        (json!({"holders": 5}), "an IP object that cannot be read"),
+    ] {
+        let claim = seen_claim(json!({
+            "apiVersion": "paas.org/v1", "kind": "IP",
+            "metadata": {"name": "10.0.0.5"}, "spec": spec,
+        }))
+        .unwrap();
+        assert!(claim.described().starts_with(expected), "{}", claim.described());
+        assert!(claim.holders().is_empty());
+    }
+}
+
+#[test]
+fn an_ip_whose_name_is_no_address_takes_none() {
+    for name in ["web", "10.0.0.05", "10.0.0.0-24"] {
+        let object = json!({
+            "apiVersion": "paas.org/v1", "kind": "IP", "metadata": {"name": name}, "spec": {},
+        });
+        assert_eq!(seen_claim(object), None, "{name}");
+    }
+}
+
+#[test]
+fn a_pool_says_which_of_its_parts_is_wrong() {
+    for (spec, expected) in [
+        (json!({}), vec!["it has no addresses: set segment or ranges"]),
+        (
+            json!({"segment": "10.0.0.0/33", "ranges": ["10.0.0.9-10.0.0.5", "10.1.0.0/24"]}),
+            vec![
+                "segment: \"10.0.0.0/33\" is not an address, a CIDR or a first-last range; its prefix is longer than the address",
+                "ranges: \"10.0.0.9-10.0.0.5\" is empty: its first address comes after its last; write 10.0.0.5-10.0.0.9",
+            ],
+        ),
+        (
+            json!({"segment": "10.0.0.0/24", "excludedIPs": ["10.0.0.01"]}),
+            vec![
+                "excludedIPs: \"10.0.0.01\" is not an address, a CIDR or a first-last range; write its numbers without leading zeros, which some programs read as octal",
+            ],
+        ),
+        (
+            json!({"segment": "10.0.0.0/7", "avoidEnds": true}),
+            vec!["avoidEnds: works for up to a /8 of IPv4 addresses"],
+        ),
+    ] {
+        assert_eq!(seen_pool(spec).pool.unwrap_err(), expected);
+    }
+    let selector = json!({"matchExpressions": [{"key": "a", "operator": "Odd", "values": []}]});
+    let bad = seen_pool(json!({"segment": "10.0.0.0/24", "namespaceSelector": selector}));
+    assert!(bad.pool.unwrap_err()[0].starts_with("namespaceSelector: "));
+    let unreadable = seen_pool(json!({"segment": 5}));
+    assert!(!unreadable.pool.unwrap_err().is_empty());
+}
+
+#[test]
+fn a_pool_is_read_with_its_rules() {
+    let view = seen_pool(json!({
+        "segment": "10.0.0.5/29", "excludedIPs": ["10.0.0.0"], "ranges": ["fd00::/64"],
+        "priority": 5, "autoAssign": false, "drain": true, "avoidEnds": true,
+        "loadBalancerClass": "example.org/lb", "retainFor": "1h", "quota": {"perNamespace": 2},
+    }));
+    assert_eq!((view.name.as_str(), &*view.object), ("IPGroup/dmz", "dmz"));
+    assert_eq!(view.class.as_deref(), Some("example.org/lb"));
+    assert_eq!(view.ignored, ["quota", "retainFor"]);
+    let pool = view.pool.unwrap();
+    assert_eq!((pool.priority, pool.auto_assign, pool.drain), (5, false, true));
+    assert_eq!(pool.ranges().len(), (1 << 64) + 8);
+    assert!(pool.held_back().contains("10.0.0.7".parse().unwrap()));
+}
+
+#[test]
+fn the_label_is_left_out_where_the_name_does_not_fit() {
+    let long = "p".repeat(64);
+    assert_eq!(pool_label(&PoolName::new("IPGroup/dmz")), Some("dmz"));
+    assert_eq!(pool_label(&PoolName::new(&format!("IPGroup/{long}"))), None);
+}

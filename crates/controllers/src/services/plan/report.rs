@@ -5,7 +5,10 @@ use std::{net::IpAddr, time::Duration};
 use super::{
     About, Busy, ClaimView, Delay, Effect, Note, Now, Planner, ServiceKey, Source, delay_after,
 };
-use crate::services::effect::{Answer, Failure, Report};
+use crate::services::{
+    effect::{Answer, Failure, Report},
+    view::Version,
+};
 
 impl Planner {
     /// Takes in what came of an effect; gives back what is now worth telling people.
@@ -31,11 +34,10 @@ impl Planner {
                 let (key, uid) = (holder.key, holder.uid);
                 match result {
                     Ok(Answer::Released) => {
-                        self.world.busy.remove(&addr);
-                        match self.world.claims.bury(&addr, version) {
-                            Some(old) => self.claim_left(&old),
-                            None => self.settle(addr),
+                        if let Some(old) = self.world.claims.bury(&addr, version) {
+                            self.claim_left(&old);
                         }
+                        self.unbusy(addr);
                         let still_there = self.world.services.get(&key).is_some();
                         return uid.filter(|_| still_there).map(|uid| Note {
                             about: About::Service { key, uid },
@@ -44,18 +46,16 @@ impl Planner {
                             message: format!("{addr} is free again"),
                         });
                     }
-                    Ok(Answer::Kept(service)) => {
+                    Ok(Answer::Kept) => {
                         self.unbusy(addr);
-                        let tries = self.release_delays.get(&addr).map_or(0, |delay| delay.tries);
-                        self.release_delays.insert(addr, delay_after(tries, now));
-                        let version = service.version;
-                        self.put_service(&key, version, service, Source::Own);
+                        self.delay_release(addr, now);
+                        // What we know of the Service is out of date.
+                        self.looks.entry(key).or_insert(now.uptime);
                     }
                     Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
                     Err(Failure::Refused(_)) => {
                         self.unbusy(addr);
-                        let tries = self.release_delays.get(&addr).map_or(0, |delay| delay.tries);
-                        self.release_delays.insert(addr, delay_after(tries, now));
+                        self.delay_release(addr, now);
                     }
                     Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
                         self.look_at_claim(addr, now.uptime, None);
@@ -66,27 +66,33 @@ impl Planner {
                 }
                 None
             }
-            Effect::LookAtClaim { addr } => {
-                self.on_claim_seen(addr, result, now);
+            Effect::LookAtClaim { addr, known } => {
+                self.on_claim_seen(addr, known, result, now);
                 None
             }
-            Effect::LookAtService { key } => {
-                self.end_call(&key);
+            Effect::LookAtService { key, known } => {
                 match result {
+                    Ok(Answer::NoService) => {
+                        if let Some(old) = known.and_then(|at| self.world.services.bury(&key, at)) {
+                            self.service_left(&old);
+                        }
+                    }
                     Ok(answer) => self.take_in_service(&key, answer),
                     Err(Failure::NotSent) => {}
                     Err(_) => {
                         self.looks.insert(key.clone(), soon(now));
                     }
                 }
+                self.end_call(&key);
                 self.mark(&key);
                 None
             }
             Effect::PoolStatus { pool, .. } => {
                 self.pool_calls.remove(&pool);
-                self.world.pools.unpin(&pool);
-                self.status_due = true;
-                if let Ok(Answer::Pool(view)) = result {
+                self.status_dirty = true;
+                if let Ok(Answer::Pool(view)) = result
+                    && self.world.pools.get(&pool).is_some()
+                {
                     let version = view.version;
                     self.put_pool(pool, version, *view, Source::Own);
                 }
@@ -106,13 +112,9 @@ impl Planner {
     ) {
         match result {
             Ok(Answer::Claim(claim)) => {
-                self.world.busy.remove(&addr);
-                self.world.claims.unpin(&addr);
                 self.service_delays.remove(key);
-                let version = claim.version;
-                self.put_claim(addr, version, claim, Source::Own);
+                self.take_in_claim(addr, claim);
                 self.end_call(key);
-                self.settle(addr);
             }
             Ok(_) | Err(Failure::NotSent) => {
                 self.unbusy(addr);
@@ -137,26 +139,26 @@ impl Planner {
         self.mark(key);
     }
 
-    fn on_claim_seen(&mut self, addr: IpAddr, result: Result<Answer, Failure>, now: Now) {
+    fn on_claim_seen(
+        &mut self,
+        addr: IpAddr,
+        known: Option<Version>,
+        result: Result<Answer, Failure>,
+        now: Now,
+    ) {
         let for_whom = match self.world.busy.get(&addr) {
-            Some(Busy::Looking { for_whom, .. }) => for_whom.clone(),
+            Some(Busy::Looking { for_whom }) => for_whom.clone(),
             Some(Busy::Writing) | None => None,
         };
         match result {
             Ok(Answer::Claim(claim)) => {
-                self.world.busy.remove(&addr);
-                self.world.claims.unpin(&addr);
-                let version = claim.version;
-                self.put_claim(addr, version, claim, Source::Own);
-                self.settle(addr);
+                self.take_in_claim(addr, claim);
             }
             Ok(Answer::NoClaim) => {
-                self.world.busy.remove(&addr);
-                let known = self.world.claim(addr).map(|claim| claim.version);
-                match known.and_then(|version| self.world.claims.bury(&addr, version)) {
-                    Some(old) => self.claim_left(&old),
-                    None => self.settle(addr),
+                if let Some(old) = known.and_then(|at| self.world.claims.bury(&addr, at)) {
+                    self.claim_left(&old);
                 }
+                self.unbusy(addr);
             }
             Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
             Err(_) => {
@@ -186,9 +188,8 @@ impl Planner {
         result: Result<Answer, Failure>,
         now: Now,
     ) -> Option<Note> {
-        self.end_call(key);
         self.mark(key);
-        match result {
+        let news = match result {
             Ok(answer) => {
                 // A condition about a refusal is written while the refusal lasts: its delay stays.
                 let refused =
@@ -197,23 +198,39 @@ impl Planner {
                     self.service_delays.remove(key);
                 }
                 self.take_in_service(key, answer);
-                return note;
+                note
             }
             Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
                 self.looks.insert(key.clone(), now.uptime);
+                None
             }
             Err(Failure::Unknown(_)) => {
                 self.looks.insert(key.clone(), soon(now));
+                None
             }
-            Err(Failure::Refused(_)) => self.delay_service(key, None, now),
-            Err(Failure::NotSent) => {}
-        }
-        None
+            Err(Failure::Refused(_)) => {
+                self.delay_service(key, None, now);
+                None
+            }
+            Err(Failure::NotSent) => None,
+        };
+        self.end_call(key);
+        news
+    }
+
+    /// The answer to a call about a claim. It may be older than what the watch told meanwhile, which
+    /// the store can tell only as long as the call counts as under way.
+    fn take_in_claim(&mut self, addr: IpAddr, claim: ClaimView) {
+        let version = claim.version;
+        self.put_claim(addr, version, claim, Source::Own);
+        self.unbusy(addr);
     }
 
     fn take_in_service(&mut self, key: &ServiceKey, answer: Answer) {
         match answer {
-            Answer::Service(service) => {
+            // One that we do not know any more was removed by newer news. If it is back, the watch
+            // will tell.
+            Answer::Service(service) if self.world.services.get(key).is_some() => {
                 let version = service.version;
                 self.put_service(key, version, service, Source::Own);
             }
@@ -222,17 +239,13 @@ impl Planner {
                     self.service_left(&old);
                 }
             }
-            Answer::NoService => {
-                let known = self.world.services.get(key).map(|service| service.version);
-                if let Some(old) = known.and_then(|at| self.world.services.bury(key, at)) {
-                    self.service_left(&old);
-                }
-            }
-            Answer::Claim(_)
+            Answer::Service(_)
+            | Answer::NoService
+            | Answer::Claim(_)
             | Answer::NoClaim
             | Answer::Pool(_)
             | Answer::Released
-            | Answer::Kept(_)
+            | Answer::Kept
             | Answer::Done => {}
         }
     }
@@ -242,19 +255,28 @@ impl Planner {
         self.service_delays.insert(key.clone(), (delay_after(tries, now), refused));
     }
 
+    fn delay_release(&mut self, addr: IpAddr, now: Now) {
+        let tries = self.release_delays.get(&addr).map_or(0, |delay| delay.tries);
+        self.release_delays.insert(addr, delay_after(tries, now));
+    }
+
     fn end_call(&mut self, key: &ServiceKey) {
         if let Some(calls) = self.calls.get_mut(key) {
             *calls = calls.saturating_sub(1);
             if *calls == 0 {
                 self.calls.remove(key);
-                self.world.services.unpin(key);
             }
         }
     }
 
+    /// A call about the claim on an address has ended.
     fn unbusy(&mut self, addr: IpAddr) {
         self.world.busy.remove(&addr);
         self.world.claims.unpin(&addr);
+        if self.doubted.remove(&addr) {
+            self.look_at_claim(addr, Duration::ZERO, None);
+            return;
+        }
         self.settle(addr);
         let holders = self.world.claim(addr).map(ClaimView::holders).unwrap_or_default();
         let keys: Vec<_> = holders.iter().map(|holder| holder.key.clone()).collect();

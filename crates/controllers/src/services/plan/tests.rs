@@ -1,1 +1,341 @@
+use std::time::Duration;
 
+use proptest::prelude::*;
+
+use super::super::{
+    fixtures::ip,
+    sim::{KINDS, Kind, Sim, Stored},
+    view::Request,
+};
+use super::*;
+
+/// A step of a random story; numbers are taken modulo what there is.
+#[derive(Clone, Debug)]
+enum Step {
+    Create(u8),
+    Delete(u8),
+    ToggleType(u8),
+    Ask(u8, u8),
+    AskNothing(u8),
+    WipeStatus(u8),
+    ChangeClass(u8),
+    WritePool(u8),
+    Deliver(u8, u8, u8),
+    Plan(u8),
+    TakeHold(u8, u8),
+    Answer(u8, u8),
+    Lose(u8, u8),
+    Stray(u8),
+    Crash(u8),
+    List(u8, u8),
+    PassTime(u8),
+    /// Only in wild stories: a user writes what only operators should.
+    HandEditStatus(u8, u8),
+    DeleteClaim(u8),
+}
+
+fn tame_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => any::<u8>().prop_map(Step::Create),
+        3 => any::<u8>().prop_map(Step::Delete),
+        2 => any::<u8>().prop_map(Step::ToggleType),
+        3 => any::<(u8, u8)>().prop_map(|(a, b)| Step::Ask(a, b)),
+        2 => any::<u8>().prop_map(Step::AskNothing),
+        1 => any::<u8>().prop_map(Step::WipeStatus),
+        1 => any::<u8>().prop_map(Step::ChangeClass),
+        1 => any::<u8>().prop_map(Step::WritePool),
+        20 => any::<(u8, u8, u8)>().prop_map(|(a, b, c)| Step::Deliver(a, b, c)),
+        20 => any::<u8>().prop_map(Step::Plan),
+        20 => any::<(u8, u8)>().prop_map(|(a, b)| Step::TakeHold(a, b)),
+        16 => any::<(u8, u8)>().prop_map(|(a, b)| Step::Answer(a, b)),
+        2 => any::<(u8, u8)>().prop_map(|(a, b)| Step::Lose(a, b)),
+        3 => any::<u8>().prop_map(Step::Stray),
+        1 => any::<u8>().prop_map(Step::Crash),
+        4 => any::<(u8, u8)>().prop_map(|(a, b)| Step::List(a, b)),
+        3 => any::<u8>().prop_map(Step::PassTime),
+    ]
+}
+
+fn wild_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        40 => tame_step(),
+        1 => any::<(u8, u8)>().prop_map(|(a, b)| Step::HandEditStatus(a, b)),
+        1 => any::<u8>().prop_map(Step::DeleteClaim),
+    ]
+}
+
+const POOLS: [(&str, &str); 4] = [
+    ("10.0.0.0-10.0.0.3", ""),
+    ("10.0.0.0-10.0.0.1", ""),
+    ("10.0.0.0-10.0.0.3", "10.0.0.1"),
+    ("10.0.0.2-10.0.0.5", ""),
+];
+
+fn name(pick: u8) -> String {
+    format!("shop/s{}", pick % 4)
+}
+
+fn addr(pick: u8) -> std::net::IpAddr {
+    [10, 0, 0, pick % 6].into()
+}
+
+fn happen(sim: &mut Sim, step: &Step) {
+    let operators = sim.operators.len();
+    let who = |pick: u8| usize::from(pick) % operators;
+    match step {
+        Step::Create(service) => sim.cluster.create_service(&name(*service)),
+        Step::Delete(service) => sim.cluster.delete_service(&name(*service)),
+        Step::ToggleType(service) => {
+            sim.cluster.edit_service(&name(*service), |stored| stored.load_balancer ^= true);
+        }
+        Step::Ask(service, what) => sim.cluster.edit_service(&name(*service), |stored| {
+            stored.view.request = Request::Addresses(vec![addr(*what)]);
+        }),
+        Step::AskNothing(service) => {
+            sim.cluster.edit_service(&name(*service), |stored| stored.view.request = Request::Any);
+        }
+        Step::WipeStatus(service) => {
+            sim.cluster.edit_service(&name(*service), |stored| stored.view.shows.clear());
+        }
+        // As the API server allows it: only together with a change of type.
+        Step::ChangeClass(service) => sim.cluster.edit_service(&name(*service), |stored| {
+            stored.view.shows.clear();
+            let other = stored.view.class.is_none().then(|| "other.example/lb".into());
+            stored.view.class = other;
+        }),
+        Step::WritePool(pick) => {
+            let (ranges, excluded) = POOLS[usize::from(*pick) % POOLS.len()];
+            sim.cluster.set_pool("IPGroup/a", ranges, excluded);
+        }
+        Step::Deliver(operator, kind, count) => {
+            let kind = KINDS[usize::from(*kind) % KINDS.len()];
+            sim.deliver(who(*operator), kind, usize::from(*count % 4) + 1);
+        }
+        Step::Plan(operator) => {
+            sim.plan(who(*operator));
+        }
+        Step::TakeHold(operator, call) => with_call(sim, who(*operator), *call, Sim::take_hold),
+        Step::Answer(operator, call) => with_call(sim, who(*operator), *call, Sim::answer),
+        Step::Lose(operator, call) => with_call(sim, who(*operator), *call, Sim::lose),
+        Step::Stray(pick) => sim.stray(usize::from(*pick)),
+        Step::Crash(operator) => sim.crash(who(*operator)),
+        Step::List(operator, kind) => {
+            sim.list(who(*operator), KINDS[usize::from(*kind) % KINDS.len()]);
+        }
+        Step::PassTime(tenths) => sim.pass_time(Duration::from_millis(u64::from(*tenths) * 100)),
+        Step::HandEditStatus(service, what) => {
+            sim.cluster.edit_service(&name(*service), |stored: &mut Stored| {
+                // What a Service of a foreign class shows is for its own program to mend.
+                if stored.load_balancer && stored.view.class.is_none() {
+                    stored.view.shows = vec![addr(*what)];
+                }
+            });
+        }
+        Step::DeleteClaim(what) => sim.cluster.delete_claim(addr(*what)),
+    }
+}
+
+fn with_call(sim: &mut Sim, operator: usize, pick: u8, act: fn(&mut Sim, usize, usize)) {
+    let calls = sim.calls(operator);
+    if calls > 0 {
+        act(sim, operator, usize::from(pick) % calls);
+    }
+}
+
+/// A cluster with one pool and operators that have listed everything.
+fn running(operators: usize) -> Sim {
+    let mut sim = Sim::new(operators);
+    sim.cluster.set_pool("IPGroup/a", POOLS[0].0, POOLS[0].1);
+    for operator in 0..operators {
+        for kind in KINDS {
+            sim.list(operator, kind);
+        }
+    }
+    sim
+}
+
+/// What every Service says, to the word.
+fn said(sim: &Sim) -> Vec<(String, Vec<String>)> {
+    let words = |stored: &Stored| {
+        stored.view.conditions.iter().map(|condition| condition.message.clone()).collect()
+    };
+    sim.cluster.services.iter().map(|(key, stored)| (key.to_string(), words(stored))).collect()
+}
+
+fn shown(sim: &Sim) -> Vec<(String, Vec<String>)> {
+    sim.cluster
+        .services
+        .iter()
+        .map(|(key, stored)| {
+            (key.to_string(), stored.view.shows.iter().map(ToString::to_string).collect())
+        })
+        .collect()
+}
+
+proptest! {
+    // 256 stories unless PROPTEST_CASES says more.
+    #![proptest_config(ProptestConfig { max_shrink_iters: 3_000, ..ProptestConfig::default() })]
+
+    /// Any number of operators, stale, slow, crashing, with lost answers, against users who change
+    /// their minds: at no moment does a Service show an address whose claim does not name it, and
+    /// in the end nothing is leaked and everyone who can be served is.
+    #[test]
+    fn no_address_is_ever_doubled(
+        operators in 1..=3_usize,
+        steps in prop::collection::vec(tame_step(), 1..300),
+    ) {
+        let mut sim = running(operators);
+        for step in &steps {
+            happen(&mut sim, step);
+            let wrong = sim.cluster.shown_without_claim();
+            prop_assert!(wrong.is_empty(), "after {step:?}: {wrong:?}");
+        }
+        sim.settle();
+        let wrong = sim.cluster.violations();
+        prop_assert!(wrong.is_empty(), "in the end: {wrong:?}");
+        prop_assert_eq!(sim.starved(), vec![]);
+        // Another start changes nothing and writes nothing.
+        let before = (shown(&sim), said(&sim));
+        let writes = sim.cluster.writes.len();
+        for operator in 0..operators {
+            sim.crash(operator);
+        }
+        sim.settle();
+        prop_assert_eq!((shown(&sim), said(&sim)), before);
+        prop_assert_eq!(&sim.cluster.writes[writes..], &[] as &[&str]);
+    }
+
+    /// The same while users write what only operators should: no promise for the moment, but in
+    /// the end ledger and Services agree again, unless two Services were made to show one address.
+    #[test]
+    fn what_users_break_is_mended(
+        operators in 1..=2_usize,
+        steps in prop::collection::vec(wild_step(), 1..300),
+    ) {
+        let mut sim = running(operators);
+        for step in &steps {
+            happen(&mut sim, step);
+        }
+        sim.settle();
+        let disputed = |violation: &landfall_ipam::Violation| matches!(
+            violation,
+            landfall_ipam::Violation::ShownWithoutClaim(..)
+        );
+        let wrong: Vec<_> =
+            sim.cluster.violations().into_iter().filter(|wrong| !disputed(wrong)).collect();
+        prop_assert!(wrong.is_empty(), "in the end: {wrong:?}");
+    }
+}
+
+#[test]
+fn an_address_takes_two_writes_and_then_silence() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["take", "publish"]);
+    assert_eq!(shown(&sim), [("shop/web".to_owned(), vec!["10.0.0.0".to_owned()])]);
+    assert_eq!(sim.plan(0), 0);
+}
+
+#[test]
+fn a_new_request_is_granted_before_the_old_address_is_given_up() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    sim.cluster.writes.clear();
+    sim.cluster.edit_service("shop/web", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.2")]);
+    });
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["take", "publish", "release"]);
+    assert_eq!(shown(&sim)[0].1, ["10.0.0.2"]);
+}
+
+#[test]
+fn a_crash_after_the_claim_is_resumed_without_a_second_address_or_an_extra_write() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.deliver(0, Kind::Services, 9);
+    sim.plan(0);
+    sim.take_hold(0, 0);
+    assert_eq!(sim.cluster.writes, ["take"]);
+    sim.crash(0);
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["take", "publish"]);
+    assert_eq!(shown(&sim)[0].1, ["10.0.0.0"]);
+}
+
+#[test]
+fn a_service_that_changed_since_the_claim_has_it_touched_first() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    sim.cluster.writes.clear();
+    sim.cluster.edit_service("shop/web", |stored| stored.view.shows.clear());
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["touch", "publish"]);
+    assert_eq!(shown(&sim)[0].1, ["10.0.0.0"], "the same address comes back");
+}
+
+#[test]
+fn a_freed_address_goes_to_the_oldest_and_nobody_else_is_written() {
+    let mut sim = running(1);
+    for name in ["a", "b", "c", "d", "e", "f", "g"] {
+        sim.cluster.create_service(&format!("shop/{name}"));
+    }
+    sim.settle();
+    sim.cluster.writes.clear();
+    sim.cluster.delete_service("shop/b");
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["release", "take", "publish"]);
+    let e = shown(&sim).into_iter().find(|(key, _)| key == "shop/e").unwrap();
+    assert_eq!(e.1, ["10.0.0.1"]);
+}
+
+#[test]
+fn a_refused_request_keeps_the_old_address_and_says_why() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/a");
+    sim.settle();
+    sim.cluster.create_service("shop/b");
+    sim.settle();
+    sim.cluster.edit_service("shop/b", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.0")]);
+    });
+    sim.settle();
+    let b = &sim.cluster.services[&ServiceKey::parse("shop/b").unwrap()].view;
+    assert_eq!(b.shows, [ip("10.0.0.1")]);
+    let condition = &b.conditions[0];
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "TakenBy"));
+    assert!(
+        condition.message.starts_with("keeps 10.0.0.1; 10.0.0.0 is taken by Service shop/a"),
+        "{}",
+        condition.message
+    );
+}
+
+#[test]
+fn a_shown_address_without_a_claim_is_entered_in_the_ledger_and_nothing_is_written_on_the_service()
+{
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    sim.cluster.delete_claim(ip("10.0.0.0"));
+    sim.cluster.writes.clear();
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["take"]);
+    assert_eq!(shown(&sim)[0].1, ["10.0.0.0"]);
+}
+
+#[test]
+fn an_address_that_left_its_pool_stays_and_says_so() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.2-10.0.0.3", "");
+    sim.settle();
+    let web = &sim.cluster.services[&ServiceKey::parse("shop/web").unwrap()].view;
+    assert_eq!(web.shows, [ip("10.0.0.0")]);
+    assert_eq!(web.conditions[0].reason, "OutsidePool");
+    assert_eq!(web.conditions[0].status, "True");
+}

@@ -1,0 +1,264 @@
+//! What watches tell, taken in.
+
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+
+use landfall_ipam::PoolName;
+
+use super::{ClaimView, Planner, PoolView, ServiceKey, ServiceView, Source};
+use crate::services::{store::Put, view::Version};
+
+/// A change of one watched object.
+#[derive(Debug)]
+pub(in crate::services) enum Watched<K, V> {
+    ListBegins,
+    ListEnds,
+    /// It is there, in this version.
+    Is(K, Version, V),
+    /// It is not there any more, or no longer of the sort we keep.
+    IsNot(K, Version),
+}
+
+/// Everything the planner is told by watches.
+#[derive(Debug)]
+pub(in crate::services) enum News {
+    Claims(Watched<IpAddr, ClaimView>),
+    Services(Watched<ServiceKey, ServiceView>),
+    Pools(Watched<PoolName, Box<PoolView>>),
+    /// Namespaces and their labels.
+    Namespaces(Watched<String, BTreeMap<String, String>>),
+}
+
+impl Planner {
+    /// Takes in what a watch told.
+    pub(in crate::services) fn on_news(&mut self, news: News) {
+        match news {
+            News::Claims(watched) => self.on_claims(watched),
+            News::Services(watched) => self.on_services(watched),
+            News::Pools(watched) => self.on_pools(watched),
+            News::Namespaces(watched) => self.on_namespaces(watched),
+        }
+    }
+
+    fn on_claims(&mut self, watched: Watched<IpAddr, ClaimView>) {
+        match watched {
+            Watched::ListBegins => self.world.claims.begin_list(),
+            Watched::Is(addr, version, claim) => {
+                self.put_claim(addr, version, claim, Source::Watch);
+            }
+            Watched::IsNot(addr, version) => {
+                let pinned = self.world.is_busy(addr);
+                if let Some(old) = self.world.claims.remove(&addr, version, pinned) {
+                    self.claim_left(&old);
+                }
+            }
+            Watched::ListEnds => {
+                let end = self.world.claims.end_list();
+                for (_, old) in end.vanished {
+                    self.claim_left(&old);
+                }
+                for addr in end.unsure {
+                    if !self.world.is_busy(addr) {
+                        self.look_at_claim(addr, Duration::ZERO, None);
+                    }
+                }
+                // The answer to a call under way may be older than this list, and nothing in it
+                // would tell.
+                self.doubted.extend(self.world.busy.keys());
+            }
+        }
+    }
+
+    pub(super) fn put_claim(
+        &mut self,
+        addr: IpAddr,
+        version: Version,
+        claim: ClaimView,
+        source: Source,
+    ) {
+        let keys: Vec<_> = claim.holders().iter().map(|holder| holder.key.clone()).collect();
+        let Put::New(old) = self.world.claims.put(addr, version, claim, source) else { return };
+        if let Some(old) = old {
+            self.unindex_claim(&old);
+        }
+        for key in keys {
+            self.world.held.entry(key.clone()).or_default().insert(addr);
+            self.mark(&key);
+        }
+        // Whoever waits for this very address is told who has it now.
+        for (_, key) in self.waiting.for_address(addr) {
+            self.mark(&key);
+        }
+        self.release_delays.remove(&addr);
+        self.settle(addr);
+    }
+
+    /// A claim is gone: its holders need looking after, and its address may be free.
+    pub(super) fn claim_left(&mut self, old: &ClaimView) {
+        self.unindex_claim(old);
+        self.release_delays.remove(&old.addr);
+        self.settle(old.addr);
+    }
+
+    fn unindex_claim(&mut self, old: &ClaimView) {
+        for holder in old.holders() {
+            if let Some(addrs) = self.world.held.get_mut(&holder.key) {
+                addrs.remove(&old.addr);
+                if addrs.is_empty() {
+                    self.world.held.remove(&holder.key);
+                }
+            }
+            self.mark(&holder.key);
+        }
+    }
+
+    pub(super) fn settle(&mut self, addr: IpAddr) {
+        if self.world.settle(addr) {
+            self.freed.insert(addr);
+        }
+        self.status_dirty = true;
+        if !self.world.is_busy(addr) {
+            for key in std::mem::take(&mut self.later) {
+                self.mark(&key);
+            }
+        }
+    }
+
+    fn on_services(&mut self, watched: Watched<ServiceKey, ServiceView>) {
+        match watched {
+            Watched::ListBegins => self.world.services.begin_list(),
+            Watched::Is(key, version, service) => {
+                self.put_service(&key, version, service, Source::Watch);
+            }
+            Watched::IsNot(key, version) => {
+                if let Some(old) = self.world.services.remove(&key, version, false) {
+                    self.service_left(&old);
+                }
+            }
+            Watched::ListEnds => {
+                let end = self.world.services.end_list();
+                for (_, old) in end.vanished {
+                    self.service_left(&old);
+                }
+                for key in end.unsure {
+                    self.looks.entry(key).or_default();
+                }
+            }
+        }
+    }
+
+    pub(super) fn put_service(
+        &mut self,
+        key: &ServiceKey,
+        version: Version,
+        service: ServiceView,
+        source: Source,
+    ) {
+        let shows = service.shows.clone();
+        let Put::New(old) = self.world.services.put(key.clone(), version, service, source) else {
+            return;
+        };
+        let showed = old.map(|old| old.shows).unwrap_or_default();
+        for addr in &shows {
+            self.world.shown.entry(*addr).or_default().insert(key.clone());
+        }
+        for addr in showed.iter().filter(|addr| !shows.contains(addr)) {
+            self.unshow(*addr, key);
+        }
+        for addr in &shows {
+            self.settle(*addr);
+        }
+        self.mark(key);
+    }
+
+    pub(super) fn service_left(&mut self, old: &ServiceView) {
+        for addr in &old.shows {
+            self.unshow(*addr, &old.key);
+        }
+        self.waiting.clear(&old.key);
+        self.service_delays.remove(&old.key);
+        self.mark(&old.key);
+    }
+
+    fn unshow(&mut self, addr: IpAddr, key: &ServiceKey) {
+        if let Some(keys) = self.world.shown.get_mut(&addr) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.world.shown.remove(&addr);
+            }
+        }
+        self.settle(addr);
+    }
+
+    fn on_pools(&mut self, watched: Watched<PoolName, Box<PoolView>>) {
+        match watched {
+            Watched::ListBegins => self.world.pools.begin_list(),
+            Watched::Is(name, version, pool) => self.put_pool(name, version, *pool, Source::Watch),
+            Watched::IsNot(name, version) => {
+                if self.world.pools.remove(&name, version, false).is_some() {
+                    self.pool_left(&name);
+                }
+            }
+            Watched::ListEnds => {
+                for (name, _) in self.world.pools.end_list().vanished {
+                    self.pool_left(&name);
+                }
+            }
+        }
+    }
+
+    pub(super) fn put_pool(
+        &mut self,
+        name: PoolName,
+        version: Version,
+        pool: PoolView,
+        source: Source,
+    ) {
+        let (generation, uid) = (pool.generation, pool.uid.clone());
+        let Put::New(old) = self.world.pools.put(name.clone(), version, pool, source) else {
+            return;
+        };
+        self.pool_next.entry(name).or_default();
+        self.status_dirty = true;
+        // A change of status alone keeps the generation, and our own status writes are such.
+        let same = old.is_some_and(|old| {
+            old.uid == uid && generation.is_some() && old.generation == generation
+        });
+        self.pools_changed |= !same;
+    }
+
+    fn pool_left(&mut self, name: &PoolName) {
+        self.pools_changed = true;
+        self.pool_next.remove(name);
+        self.pool_notes.remove(name);
+    }
+
+    fn on_namespaces(&mut self, watched: Watched<String, BTreeMap<String, String>>) {
+        let touched = match watched {
+            Watched::ListBegins => {
+                self.world.namespaces.begin_list();
+                return;
+            }
+            Watched::ListEnds => {
+                self.world.namespaces.end_list();
+                return;
+            }
+            Watched::IsNot(name, version) => {
+                self.world.namespaces.remove(&name, version, false);
+                return;
+            }
+            Watched::Is(name, version, labels) => {
+                let old = self.world.namespaces.put(name.clone(), version, labels, Source::Watch);
+                let Put::New(old) = old else { return };
+                if old.as_ref() == self.world.namespaces.get(&name) {
+                    return;
+                }
+                name
+            }
+        };
+        let keys: Vec<_> =
+            self.waiting.keys().filter(|key| key.namespace() == touched).cloned().collect();
+        for key in keys {
+            self.mark(&key);
+        }
+    }
+}

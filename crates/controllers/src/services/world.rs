@@ -1,0 +1,108 @@
+//! What is known: watched objects with our own unechoed writes laid over them, and indexes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use landfall_ipam::{Book, PoolName};
+
+use super::{
+    store::Store,
+    view::{ClaimView, PoolView, ServiceKey, ServiceView},
+};
+
+/// What is known, with our own unechoed writes laid over it.
+#[derive(Debug, Default)]
+pub(super) struct World {
+    pub(super) claims: Store<IpAddr, ClaimView>,
+    pub(super) services: Store<ServiceKey, ServiceView>,
+    pub(super) pools: Store<PoolName, PoolView>,
+    pub(super) namespaces: Store<String, BTreeMap<String, String>>,
+    pub(super) book: Book,
+    /// Pools in the order they are asked; those that cannot be used come last.
+    pub(super) order: Vec<PoolName>,
+    /// Addresses claimed for a Service of that name.
+    pub(super) held: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
+    /// Services that show an address, rightly or not.
+    pub(super) shown: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
+    /// Addresses with a call about their claim under way or due.
+    pub(super) busy: BTreeMap<IpAddr, Busy>,
+    no_labels: BTreeMap<String, String>,
+}
+
+/// What is under way about the claim on an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Busy {
+    /// A write.
+    Writing,
+    /// A live read is due or under way; that Service waits for what it says.
+    Looking { for_whom: Option<ServiceKey> },
+}
+
+impl World {
+    pub(super) fn claim(&self, addr: IpAddr) -> Option<&ClaimView> {
+        self.claims.get(&addr)
+    }
+
+    pub(super) fn is_busy(&self, addr: IpAddr) -> bool {
+        self.busy.contains_key(&addr)
+    }
+
+    pub(super) fn pools_in_order(&self) -> impl Iterator<Item = &PoolView> {
+        self.order.iter().filter_map(|name| self.pools.get(name))
+    }
+
+    pub(super) fn serves_class(&self, class: &str) -> bool {
+        self.pools.values().any(|pool| pool.class.as_deref() == Some(class))
+    }
+
+    pub(super) fn namespace_labels(&self, namespace: &str) -> &BTreeMap<String, String> {
+        self.namespaces.get(&namespace.to_owned()).unwrap_or(&self.no_labels)
+    }
+
+    /// Claims that name this very Service under the class it has.
+    pub(super) fn claims_of(&self, service: &ServiceView) -> Vec<&ClaimView> {
+        let held = self.held.get(&service.key);
+        let claims = held.into_iter().flatten().filter_map(|addr| self.claims.get(addr));
+        claims
+            .filter(|claim| {
+                claim
+                    .holder(service)
+                    .is_some_and(|holder| holder.legacy || holder.class == service.class)
+            })
+            .collect()
+    }
+
+    /// Who has a taken address, for people.
+    pub(super) fn who_has(&self, addr: IpAddr) -> String {
+        if let Some(claim) = self.claims.get(&addr) {
+            return claim.described();
+        }
+        match self.shown.get(&addr).and_then(BTreeSet::first) {
+            Some(key) => format!("Service {key}, which shows it without a claim"),
+            None => "a Service whose claim is being written".to_owned(),
+        }
+    }
+
+    /// Brings the book in line with what is known of one address; says whether it became free.
+    pub(super) fn settle(&mut self, addr: IpAddr) -> bool {
+        let taken = self.claims.get(&addr).is_some()
+            || self.busy.contains_key(&addr)
+            || self.shown.contains_key(&addr);
+        if taken {
+            self.book.take(addr);
+            false
+        } else {
+            self.book.release(addr)
+        }
+    }
+
+    pub(super) fn rebuild_pools(&mut self) {
+        let usable = self.pools.values().filter_map(|view| view.pool.as_ref().ok());
+        self.book.replace_pools(usable.cloned());
+        let invalid = self.pools.values().filter(|view| view.pool.is_err());
+        let invalid: Vec<_> = invalid.map(|view| view.name.clone()).collect();
+        self.order = self.book.pools().map(|pool| pool.name.clone()).chain(invalid).collect();
+    }
+}
