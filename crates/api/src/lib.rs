@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 pub mod condition;
+pub mod convert;
 pub mod crd;
 pub mod ip;
 pub mod ipgroup;

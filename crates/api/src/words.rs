@@ -35,7 +35,7 @@ pub const CONDITION_ANNOUNCED: &str = "landfall.dev/Announced";
 pub const CONDITION_READY: &str = "Ready";
 
 /// Priority of an `IPGroup` that sets none.
-pub const DEFAULT_PRIORITY: i32 = 100;
+pub const DEFAULT_PRIORITY: i32 = landfall_ipam::Pool::DEFAULT_PRIORITY;
 
 /// Longest value the API server takes for a label.
 const LONGEST_LABEL_VALUE: usize = 63;

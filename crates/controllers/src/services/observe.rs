@@ -9,10 +9,10 @@ use k8s_openapi::{
 };
 use kube::core::{DeserializeGuard, Selector};
 use landfall_api::{
-    Holder, IP, IPGroup, IPGroupSpec, Use, name, words,
+    Holder, IP, IPGroup, IPGroupSpec, Use, convert, name, words,
     words::{ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
 };
-use landfall_ipam::{AddrBlock, Family, Pool, PoolName, Refusal};
+use landfall_ipam::{Family, PoolName, Refusal};
 
 use super::view::{
     ClaimView, HolderView, PoolStatusView, PoolView, Request, ServiceKey, ServiceView, Tenure,
@@ -21,9 +21,6 @@ use super::view::{
 
 /// The kind of pool an `IPGroup` is, as it stands in a claim's `spec.pool`.
 const POOL_KIND: &str = "IPGroup";
-
-/// Holds back ends only where that stays cheap: two intervals per /24, so up to a /8.
-const AVOID_ENDS_LIMIT: u128 = 1 << 24;
 
 /// A Service, or `None` if it is not of type `LoadBalancer`: then the planner need not know it.
 pub(super) fn service(object: &Service) -> Option<ServiceView> {
@@ -194,8 +191,8 @@ pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
     match &object.0 {
         Err(invalid) => view.pool = Err(vec![invalid.error.clone()]),
         Ok(group) => {
-            let mut problems = Vec::new();
-            let pool = pool_of(&group.spec, name, &mut problems);
+            let pool = convert::pool(name, &group.spec);
+            let mut problems = pool.as_ref().err().cloned().unwrap_or_default();
             view.namespaces = selector(
                 "namespaceSelector",
                 group.spec.namespace_selector.as_ref(),
@@ -203,7 +200,10 @@ pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
             );
             view.services =
                 selector("serviceSelector", group.spec.service_selector.as_ref(), &mut problems);
-            view.pool = if problems.is_empty() { Ok(pool) } else { Err(problems) };
+            view.pool = match pool {
+                Ok(pool) if problems.is_empty() => Ok(pool),
+                Ok(_) | Err(_) => Err(problems),
+            };
             view.class = group.spec.load_balancer_class.as_deref().map(Arc::from);
             view.ignored = ignored(&group.spec);
             if let Some(status) = &group.status {
@@ -218,41 +218,6 @@ pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
         }
     }
     view
-}
-
-fn pool_of(spec: &IPGroupSpec, name: PoolName, problems: &mut Vec<String>) -> Pool {
-    let mut blocks = Vec::new();
-    let segment = spec.segment.iter().map(|text| ("segment", text));
-    let ranges = spec.ranges.iter().map(|text| ("ranges", text));
-    for (field, text) in segment.chain(ranges) {
-        read(field, text, &mut blocks, problems);
-    }
-    let mut excluded = Vec::new();
-    for text in spec.excluded() {
-        read("excludedIPs", text, &mut excluded, problems);
-    }
-    if blocks.is_empty() && problems.is_empty() {
-        problems.push("it has no addresses: set segment or ranges".to_owned());
-    }
-    let mut pool = Pool::new(name, blocks.iter().copied(), excluded);
-    pool.priority = spec.priority();
-    pool.auto_assign = spec.auto_assign();
-    pool.drain = spec.drain();
-    if spec.avoid_ends() {
-        if pool.ranges().len_of(Family::V4) > AVOID_ENDS_LIMIT {
-            problems.push("avoidEnds: works for up to a /8 of IPv4 addresses".to_owned());
-        } else {
-            pool = pool.avoid_ends(blocks);
-        }
-    }
-    pool
-}
-
-fn read(field: &str, text: &str, blocks: &mut Vec<AddrBlock>, problems: &mut Vec<String>) {
-    match text.parse() {
-        Ok(block) => blocks.push(block),
-        Err(error) => problems.push(format!("{field}: {error}")),
-    }
 }
 
 fn selector(
