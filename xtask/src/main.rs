@@ -1,6 +1,9 @@
 //! What developers and CI run: every step of CI is a subcommand of the same name.
 
+mod bench;
+mod cargo;
 mod control_plane;
+mod demo;
 mod generate;
 mod output;
 mod test;
@@ -22,9 +25,13 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Measure how fast addresses are given, against the API server's own limits
+    Bench(bench::Args),
     /// Build or run a real Kubernetes control plane on this machine
     ControlPlane(control_plane::Args),
-    /// Write what is derived from the code: CRDs and the reference pages
+    /// Start a cluster with the operator and sample Services, and show what they get
+    Demo(demo::Args),
+    /// Write what is derived from the code: CRDs, RBAC and the reference pages
     Generate {
         /// Write nothing, and fail if anything is out of date
         #[arg(long)]
@@ -47,7 +54,9 @@ fn main() -> ExitCode {
 
 fn run(command: Command, output: &Output) -> Result<(), Box<dyn Error>> {
     match command {
+        Command::Bench(args) => bench::run(&args, output)?,
         Command::ControlPlane(args) => control_plane::run(&args, output)?,
+        Command::Demo(args) => demo::run(&args, output)?,
         Command::Generate { check } => generate::run(check)?,
         Command::Test => test::run(output)?,
     }

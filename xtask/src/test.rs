@@ -1,9 +1,7 @@
 //! `cargo xtask test`: from a fresh Debian or Ubuntu with Rust and Go to every test run.
 
 use std::env;
-use std::ffi::OsString;
-use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,7 +9,7 @@ use comfy_table::{Table, presets};
 use landfall_testkit::assets;
 
 use crate::output::{Output, seconds};
-use crate::{control_plane, generate};
+use crate::{cargo, control_plane, generate};
 
 /// A program the tests run, and the Debian package that has it.
 struct Tool {
@@ -21,12 +19,12 @@ struct Tool {
 
 const TOOLS: &[Tool] = &[Tool { program: "setpriv", package: "util-linux" }];
 
+const CARGO_DENY: &str = "0.20.2";
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("`{command}` failed ({status})")]
-    Failed { command: String, status: String },
-    #[error("running `{command}`")]
-    Run { command: String, source: io::Error },
+    #[error(transparent)]
+    Cargo(#[from] cargo::Error),
     #[error(
         "Go {required} or newer is needed to build the control plane, see https://go.dev/dl/; {found}"
     )]
@@ -56,6 +54,7 @@ fn run_steps(steps: &mut Steps<'_>) -> Result<(), Error> {
     steps.cargo(&["fmt", "--all", "--check"])?;
     steps.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
     steps.step("generate --check", || Ok(generate::run(true)?))?;
+    steps.step("cargo deny", || deny(output))?;
     // Tests run the binary, and cargo builds a package's binaries only for its own tests.
     steps.cargo(&["build", "-p", "landfall"])?;
     steps.cargo(&["test", "--workspace"])
@@ -78,11 +77,8 @@ impl Steps<'_> {
     }
 
     fn cargo(&mut self, args: &[&str]) -> Result<(), Error> {
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
         let title = format!("cargo {}", args.join(" "));
-        let mut command = Command::new(cargo);
-        command.args(args).current_dir(repository());
-        self.step(&title, || run_command(&title, &mut command))
+        self.step(&title, || Ok(cargo::run(&title, cargo::command().args(args))?))
     }
 
     fn report(&self) {
@@ -93,10 +89,6 @@ impl Steps<'_> {
         }
         self.output.say(format_args!("\n{table}"));
     }
-}
-
-fn repository() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 fn prerequisites(output: &Output) -> Result<(), Error> {
@@ -115,9 +107,28 @@ fn prerequisites(output: &Output) -> Result<(), Error> {
         output.say(line);
         let mut command = Command::new("apt-get");
         command.args(line.split(' ').skip(1)).env("DEBIAN_FRONTEND", "noninteractive");
-        run_command(line, &mut command)?;
+        cargo::run(line, &mut command)?;
     }
     Ok(())
+}
+
+/// Checks licences, bans and sources of everything we depend on. The checker is built once and kept
+/// beside the control plane.
+fn deny(output: &Output) -> Result<(), Error> {
+    let root = PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cache/landfall/tools");
+    let program = root.join("bin/cargo-deny");
+    let version = Command::new(&program).arg("--version").stderr(Stdio::null()).output();
+    let wanted = format!("cargo-deny {CARGO_DENY}");
+    if !version.is_ok_and(|answer| String::from_utf8_lossy(&answer.stdout).trim() == wanted) {
+        output.say(format_args!("building {wanted}; this takes some minutes, once"));
+        let mut install = cargo::command();
+        install.args(["install", "--quiet", "--locked", "--force", "--version", CARGO_DENY]);
+        install.arg("--root").arg(&root).arg("cargo-deny");
+        cargo::run("cargo install cargo-deny", &mut install)?;
+    }
+    let mut check = Command::new(program);
+    check.args(["--offline", "check", "bans", "licenses", "sources"]);
+    Ok(cargo::run("cargo deny check", check.current_dir(cargo::repository()))?)
 }
 
 /// Asked in the folder of the Go module, where an older Go fetches the one that go.mod wants.
@@ -154,16 +165,6 @@ fn is_on_path(program: &str) -> bool {
 fn is_root() -> bool {
     let answer = Command::new("id").arg("-u").stderr(Stdio::null()).output();
     answer.is_ok_and(|answer| answer.stdout == b"0\n")
-}
-
-fn run_command(title: &str, command: &mut Command) -> Result<(), Error> {
-    let status =
-        command.status().map_err(|source| Error::Run { command: title.to_owned(), source })?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(Error::Failed { command: title.to_owned(), status: status.to_string() })
-    }
 }
 
 #[cfg(test)]

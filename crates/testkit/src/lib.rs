@@ -6,7 +6,9 @@
 //! operator meets live in the difference.
 
 pub mod assets;
+pub mod builders;
 mod certs;
+pub mod cluster;
 pub mod control_plane;
 mod error;
 mod http_get;

@@ -3,7 +3,7 @@
 use landfall_api::words;
 use serde_json::Value;
 
-use super::{Error, File, NOTICE};
+use super::{Error, File, NOTICE, cell};
 
 pub(super) fn files() -> Result<Vec<File>, Error> {
     let mut files = Vec::new();
@@ -233,11 +233,6 @@ fn table(rows: &[Row]) -> String {
     }));
     lines.push(String::new());
     lines.join("\n")
-}
-
-/// Text that cannot end its table cell.
-fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ")
 }
 
 fn capital(text: &str) -> String {

@@ -32,6 +32,8 @@ use super::{
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Who made a change, in `managedFields` and events.
 const MANAGER: &str = "landfall";
+/// The API server takes no longer name.
+const LONGEST_NAME: usize = 253;
 /// The events API takes no longer note.
 const LONGEST_NOTE: usize = 1024;
 
@@ -214,7 +216,7 @@ impl Applier {
         let event = Event {
             metadata: ObjectMeta {
                 // Unique without a random number: one process tells one object once a nanosecond.
-                name: Some(format!("{name}.{:x}", now.as_nanosecond())),
+                name: Some(event_name(&name, now)),
                 namespace: Some(namespace.to_owned()),
                 ..ObjectMeta::default()
             },
@@ -240,6 +242,14 @@ impl Applier {
     fn services(&self, key: &ServiceKey) -> Api<Service> {
         Api::namespaced(self.client.clone(), key.namespace())
     }
+}
+
+/// The name of an event: as much of the object's name as fits, for a pool's may be as long as any.
+fn event_name(about: &str, now: Timestamp) -> String {
+    let suffix = format!(".{:x}", now.as_nanosecond());
+    // Object names are ASCII, so every position is a boundary.
+    let kept = about.get(..LONGEST_NAME.saturating_sub(suffix.len())).unwrap_or(about);
+    format!("{}{suffix}", kept.trim_end_matches(['-', '.']))
 }
 
 fn params() -> PatchParams {

@@ -1,5 +1,12 @@
 //! Landfall as a whole, on real servers and as a real process.
 
 mod cli;
+#[cfg(test)]
+mod docs;
 mod election;
 mod leadership;
+// The attribute tells clippy that the helpers in there are tests, too.
+#[cfg(test)]
+mod services;
+#[cfg(test)]
+mod stage;

@@ -144,10 +144,11 @@ async fn everything_goes_when_its_parent_is_killed() {
     .unwrap();
 }
 
-/// Writes down what must not survive: a directory, and for each process its entry in `/proc`.
+/// Writes down what must not survive: a directory, and for each process its program in `/proc`,
+/// which a dead process has not, even where nobody reaps orphans.
 async fn wait_to_be_killed(report: &Path) {
     let plane = ControlPlane::start().await.unwrap();
-    let processes = plane.pids().into_iter().map(|pid| format!("/proc/{pid}"));
+    let processes = plane.pids().into_iter().map(|pid| format!("/proc/{pid}/exe"));
     let all: Vec<_> = processes.chain([plane.dir().display().to_string()]).collect();
     std::fs::write(report, all.join("\n") + "\ncomplete\n").unwrap();
     std::future::pending::<()>().await;

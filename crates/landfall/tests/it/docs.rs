@@ -1,0 +1,151 @@
+//! What users copy is accepted: every YAML block of the documents and every file to be applied.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use landfall_testkit::ControlPlane;
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// All files below `folder` with this extension, in order.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|name| name == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The text of each fenced block that calls itself YAML.
+fn yaml_blocks(markdown: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Vec<&str>> = None;
+    for line in markdown.lines() {
+        match &mut open {
+            None if line.trim() == "```yaml" => open = Some(Vec::new()),
+            None => {}
+            Some(block) if line.trim() == "```" => {
+                blocks.push(block.join("\n") + "\n");
+                open = None;
+            }
+            Some(block) => block.push(line),
+        }
+    }
+    assert!(open.is_none(), "a block is not closed");
+    blocks
+}
+
+/// Every block and example, named so that a refusal says where to look.
+///
+/// Design documents tell history; what stands in them need not work any more.
+fn manifests() -> Vec<(String, String)> {
+    let root = root();
+    let mut documents = files(&root.join("docs"), "md");
+    documents.retain(|path| !path.starts_with(root.join("docs/design")));
+    documents.push(root.join("README.md"));
+    let mut manifests = Vec::new();
+    for path in documents {
+        let name = path.strip_prefix(&root).unwrap().to_string_lossy().replace('/', "_");
+        let blocks = yaml_blocks(&fs::read_to_string(&path).unwrap());
+        let numbered = blocks.into_iter().enumerate();
+        manifests.extend(numbered.map(|(index, text)| (format!("{name}-{}", index + 1), text)));
+    }
+    assert!(manifests.len() >= 5, "the documents show how to use it: {}", manifests.len());
+    let examples = files(&root.join("examples"), "yaml");
+    assert!(!examples.is_empty());
+    for path in examples {
+        let name = path.strip_prefix(&root).unwrap().to_string_lossy().replace('/', "_");
+        manifests.push((name, fs::read_to_string(&path).unwrap()));
+    }
+    manifests
+}
+
+async fn plane() -> &'static ControlPlane {
+    let plane = landfall_testkit::shared().await.unwrap();
+    plane.install_crds(&root().join("deploy/crds")).await.unwrap();
+    plane
+}
+
+#[tokio::test]
+async fn every_yaml_block_and_example_is_accepted() {
+    let plane = plane().await;
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in manifests() {
+        // A dry run makes no namespaces, and nothing can be tried in one that is not there.
+        for line in text.lines() {
+            if let Some(namespace) = line.trim().strip_prefix("namespace: ") {
+                plane.ensure_namespace(namespace).await.unwrap();
+            }
+        }
+        fs::write(folder.path().join(format!("{name}.yaml")), text).unwrap();
+    }
+    let folder = folder.path().to_string_lossy();
+    plane
+        .kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", &folder])
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn the_deployment_is_admitted_where_only_restricted_pods_are() {
+    let plane = plane().await;
+    let deploy = |file: &str| root().join("deploy").join(file).to_string_lossy().into_owned();
+    plane.kubectl(&["apply", "--server-side", "-f", &deploy("rbac.yaml")]).await.unwrap();
+    let operator = deploy("operator.yaml");
+    let dry_run = ["apply", "--dry-run=server", "--validate=strict", "-o", "json", "-f", &operator];
+    let deployment: Value = serde_json::from_str(&plane.kubectl(&dry_run).await.unwrap()).unwrap();
+
+    // A Deployment that asks for too much is accepted and its Pods are not; so a Pod it is.
+    let namespace = plane.kubectl(&["get", "namespace", "landfall-system", "-o", "json"]).await;
+    assert!(namespace.unwrap().contains(r#""pod-security.kubernetes.io/enforce": "restricted""#));
+    let mut pod = deployment["spec"]["template"].clone();
+    pod["apiVersion"] = "v1".into();
+    pod["kind"] = "Pod".into();
+    pod["metadata"]["name"] = "landfall-operator".into();
+    pod["metadata"]["namespace"] = "landfall-system".into();
+    let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
+    fs::write(file.path(), pod.to_string()).unwrap();
+    let file = file.path().to_string_lossy();
+    plane.kubectl(&["create", "--dry-run=server", "-f", &file]).await.unwrap();
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let root = root();
+    let mut documents = files(&root.join("docs"), "md");
+    documents.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)));
+    let mut checked = 0;
+    for path in documents {
+        let text = fs::read_to_string(&path).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = link.split('#').next().unwrap();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            assert!(path.parent().unwrap().join(target).exists(), "{}: {link}", path.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 10, "{checked}");
+}
+
+#[test]
+fn every_reason_has_its_place_in_the_troubleshooting_page() {
+    let reasons = fs::read_to_string(root().join("docs/reference/reasons.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
+    let rows = reasons.lines().filter_map(|line| line.strip_prefix("| `"));
+    let words: Vec<_> = rows.filter_map(|row| row.split('`').next()).collect();
+    assert!(!words.is_empty());
+    for word in words {
+        assert!(page.contains(&format!("\n## {word}\n")), "{word}");
+    }
+}

@@ -1,0 +1,13 @@
+//! The allocator on a real API server, from outside.
+
+mod adoption;
+mod bad_input;
+mod choice;
+mod crashes;
+mod faults;
+mod first_slice;
+mod idle;
+mod many;
+mod random;
+mod stops;
+mod waking;

@@ -1,0 +1,146 @@
+//! Operators that die, sleep and wake at the worst moment.
+
+use landfall_testkit::builders::{load_balancer, pool};
+use landfall_testkit::cluster::{Recorder, Snapshot};
+use landfall_testkit::{Operator, wait};
+
+use super::many::{all_served, burst, churn};
+use super::random::Random;
+use crate::stage::{LONG, Tenant, arena};
+
+async fn claims_reach(tenant: &Tenant, count: usize) {
+    wait::until(format!("{count} claims"), LONG, async || {
+        let seen = Snapshot::take(&tenant.client).await.map_err(|error| format!("{error:?}"))?;
+        if seen.claims.len() >= count { Ok(()) } else { Err(seen.claims.len().to_string()) }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_killed_anywhere_in_a_burst_leaves_nothing_behind() {
+    let arena = arena().await;
+    let tenant = arena.tenant("crash-burst").await;
+    tenant.pool(pool("crash-burst", &["10.8.0.0/24"])).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let mut random = Random::new(7);
+    for round in 0..6 {
+        let names: Vec<_> = (0..30).map(|n| format!("r{round}-{n:02}")).collect();
+        burst(&tenant, names).await;
+        let operator = arena.operator().await;
+        claims_reach(&tenant, round * 30 + 1 + random.below(28)).await;
+        operator.kill().unwrap();
+    }
+    let operator = arena.operator().await;
+    let seen = all_served(&tenant).await;
+    assert_eq!(seen.shown().len(), 180);
+    assert_eq!(seen.claims.len(), 180, "a claim for each, and no more");
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert_eq!(history.moved(), []);
+    drop(operator);
+}
+
+/// Changes, too, are interrupted: deletions, requests, types.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_killed_anywhere_in_a_churn_leaves_nothing_behind() {
+    let arena = arena().await;
+    let tenant = arena.tenant("crash-churn").await;
+    tenant.pool(pool("crash-churn", &["10.8.1.0/24"])).await;
+    let names: Vec<_> = (0..60).map(|n| format!("s{n:02}")).collect();
+    burst(&tenant, names.clone()).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let mut operator = arena.operator().await;
+    for seed in 0..5 {
+        churn(&tenant, &names, "10.8.1", 60, seed).await;
+        // In the middle of whatever the last changes made it do.
+        operator.kill().unwrap();
+        churn(&tenant, &names, "10.8.1", 20, 100 + seed).await;
+        operator = arena.operator().await;
+    }
+    all_served(&tenant).await;
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    drop(operator);
+}
+
+async fn leads(operator: &Operator) -> Result<(), String> {
+    let text = operator.metrics().await.map_err(|error| format!("{error:?}"))?;
+    if text.contains("\nlandfall_leader 1\n") { Ok(()) } else { Err("it does not lead".into()) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_sleeps_past_its_lease_does_no_harm_when_it_wakes() {
+    let arena = arena().await;
+    let tenant = arena.tenant("crash-leader").await;
+    tenant.pool(pool("crash-leader", &["10.8.2.0/24"])).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let first = arena.operator_with(&[]).await;
+    wait::until("the first to lead", LONG, async || leads(&first).await).await.unwrap();
+    let second = arena.operator_with(&[]).await;
+    second.wait_ready(LONG).await.unwrap();
+
+    let names: Vec<_> = (0..60).map(|n| format!("s{n:02}")).collect();
+    burst(&tenant, names.clone()).await;
+    claims_reach(&tenant, 20).await;
+    first.stop_signal().unwrap();
+    wait::until("the second to lead", LONG, async || leads(&second).await).await.unwrap();
+    // It works while the other sleeps, and is at work when the other wakes.
+    for name in &names[..20] {
+        tenant.delete(name).await;
+    }
+    burst(&tenant, (0..20).map(|n| format!("late{n:02}"))).await;
+    first.cont_signal().unwrap();
+    burst(&tenant, (20..40).map(|n| format!("late{n:02}"))).await;
+    let seen = all_served(&tenant).await;
+    assert_eq!(seen.shown().len(), 80);
+    wait::until("the first to be awake", LONG, async || first.metrics().await).await.unwrap();
+    leads(&first).await.unwrap_err();
+
+    // And killed instead of stopped.
+    second.kill().unwrap();
+    burst(&tenant, (40..60).map(|n| format!("late{n:02}"))).await;
+    wait::until("the first to lead again", LONG, async || leads(&first).await).await.unwrap();
+    let seen = all_served(&tenant).await;
+    assert_eq!(seen.shown().len(), 100);
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert_eq!(history.moved(), []);
+}
+
+/// Without an election there is nothing that tells a sleeper that it is late.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_slept_through_everything_does_no_harm_when_it_wakes() {
+    let arena = arena().await;
+    let tenant = arena.tenant("crash-sleeper").await;
+    tenant.pool(pool("crash-sleeper", &["10.8.3.0-10.8.3.79"])).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let sleeper = arena.operator().await;
+    sleeper.wait_ready(LONG).await.unwrap();
+    for round in 0..4 {
+        let names: Vec<_> = (0..40).map(|n| format!("r{round}-{n:02}")).collect();
+        burst(&tenant, names.clone()).await;
+        claims_reach(&tenant, 5 + round * 7).await;
+        sleeper.stop_signal().unwrap();
+        let other = arena.operator().await;
+        all_served(&tenant).await;
+        // Everything it knows is wrong by now: gone, or somebody else's under the same name.
+        for name in &names {
+            tenant.delete(name).await;
+        }
+        burst(&tenant, names.iter().rev().cloned()).await;
+        let late = load_balancer(&format!("late{round}"));
+        tenant.create(late).await;
+        sleeper.cont_signal().unwrap();
+        all_served(&tenant).await;
+        drop(other);
+        for name in &names {
+            tenant.delete(name).await;
+        }
+    }
+    let seen = all_served(&tenant).await;
+    assert_eq!(seen.shown().len(), 4);
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert_eq!(history.moved(), []);
+}

@@ -1,0 +1,264 @@
+//! A network and an API server that refuse, forget and lie about what they did.
+
+use http::{Method, StatusCode};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
+use landfall_testkit::cluster::{Recorder, Snapshot};
+use landfall_testkit::proxy::{Action, Record};
+use landfall_testkit::{Operator, wait};
+use serde_json::json;
+
+use super::many::{all_served, burst, churn};
+use super::random::Random;
+use crate::stage::{LONG, arena};
+
+fn takes(request: &Record) -> bool {
+    request.is_for("ips") && request.method == Method::POST
+}
+
+fn touches(request: &Record) -> bool {
+    request.is_for("ips") && request.method == Method::PATCH
+}
+
+fn publishes(request: &Record) -> bool {
+    request.is_for("services") && request.method == Method::PATCH
+}
+
+fn releases(request: &Record) -> bool {
+    request.is_for("ips") && request.method == Method::DELETE
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_ledger_is_told_in_the_api_servers_words_and_tried_again() {
+    let arena = arena().await;
+    let tenant = arena.tenant("fault-rbac").await;
+    let roles: Api<ClusterRole> = Api::all(tenant.client.clone());
+    let whole = roles.get("landfall-operator").await.unwrap();
+    let mut less = whole.clone();
+    for rule in less.rules.iter_mut().flatten() {
+        if rule.resources.as_ref().is_some_and(|all| all.iter().any(|one| one == "ips")) {
+            rule.verbs.retain(|verb| verb != "create");
+        }
+    }
+    assert_ne!(less.rules, whole.rules);
+    let less = roles.replace("landfall-operator", &PostParams::default(), &less).await.unwrap();
+
+    tenant.pool(pool("fault-rbac", &["10.10.1.0/29"])).await;
+    let operator = arena.operator().await;
+    tenant.create(load_balancer("web")).await;
+    let words = "cannot create resource \"ips\" in API group \"paas.org\" at the cluster scope";
+    tenant.says("web", "False", "LedgerRefused", words).await;
+    tenant.tells("web", "LedgerRefused", "the claim cannot be written").await;
+    assert!(Snapshot::take(&tenant.client).await.unwrap().claims.is_empty());
+
+    let mut granted = less;
+    granted.rules = whole.rules;
+    roles.replace("landfall-operator", &PostParams::default(), &granted).await.unwrap();
+    tenant.shows("web", &["10.10.1.0"]).await;
+    tenant.says("web", "True", "Allocated", "").await;
+    tenant.settled().await;
+    drop(operator);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_never_costs_a_second_address() {
+    let arena = arena().await;
+    let tenant = arena.tenant("fault-lost").await;
+    tenant.pool(pool("fault-lost", &["10.10.2.0/24"])).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let proxy = arena.proxy().await;
+    let operator = arena.operator_via(&proxy).await;
+    operator.wait_ready(LONG).await.unwrap();
+
+    let mut next = 0;
+    let mut has = vec![];
+    for (case, filter) in [("create", takes as fn(&Record) -> bool), ("publish", publishes)] {
+        for times in 1..4 {
+            let name = format!("{case}{times}");
+            for _ in 0..times {
+                proxy.once(filter, Action::LoseReply);
+            }
+            let mark = proxy.mark();
+            tenant.create(load_balancer(&name)).await;
+            tenant.shows(&name, &[&format!("10.10.2.{next}")]).await;
+            has.push((name, next));
+            next += 1;
+            let made = proxy.requests_since(mark);
+            let made = made.iter().filter(|r| takes(r) && r.status == Some(StatusCode::CREATED));
+            assert_eq!(made.count(), 1, "{case}");
+            proxy.clear_rules();
+        }
+    }
+    // A request changes while replies are lost; the old address is released although it seemed not.
+    proxy.once(takes, Action::LoseReply);
+    proxy.once(publishes, Action::LoseReply);
+    proxy.once(releases, Action::LoseReply);
+    tenant.ask("create1", "10.10.2.200").await;
+    tenant.shows("create1", &["10.10.2.200"]).await;
+    tenant.claim_is_gone("10.10.2.0").await;
+    // A deletion whose reply is lost does not make it release what is somebody else's by then.
+    proxy.once(releases, Action::LoseReply);
+    tenant.delete("create2").await;
+    tenant.claim_is_gone("10.10.2.1").await;
+    tenant.create(load_balancer("after").asking("10.10.2.1")).await;
+    tenant.shows("after", &["10.10.2.1"]).await;
+    // A claim kept for a Service is touched before it is published again.
+    proxy.once(touches, Action::LoseReply);
+    tenant.set_ingress("create3", json!([])).await;
+    tenant.shows("create3", &["10.10.2.2"]).await;
+    all_served(&tenant).await;
+    let seen = Snapshot::take(&tenant.client).await.unwrap();
+    assert_eq!(seen.claims.len(), 6);
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert_eq!(history.moved().len(), 1, "only what was asked for: {:?}", history.moved());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_that_comes_too_late_is_not_believed() {
+    let arena = arena().await;
+    let tenant = arena.tenant("fault-late").await;
+    tenant.pool(pool("fault-late", &["10.10.3.0/29"])).await;
+    let proxy = arena.proxy().await;
+    let operator = arena.operator_via(&proxy).await;
+    operator.wait_ready(LONG).await.unwrap();
+    // Done, and said too late: past the deadline of the call.
+    proxy.once(takes, Action::HoldReply);
+    tenant.create(load_balancer("done")).await;
+    tenant.shows("done", &["10.10.3.0"]).await;
+    // Not done until long after the operator gave up on it, when the address is another's.
+    proxy.once(takes, Action::Freeze);
+    tenant.create(load_balancer("frozen").asking("10.10.3.1")).await;
+    tenant.shows("frozen", &["10.10.3.1"]).await;
+    tenant.delete("frozen").await;
+    tenant.claim_is_gone("10.10.3.1").await;
+    tenant.create(load_balancer("other").asking("10.10.3.1")).await;
+    tenant.shows("other", &["10.10.3.1"]).await;
+    proxy.thaw();
+    all_served(&tenant).await;
+    drop(operator);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_on_any_write_are_got_over() {
+    let arena = arena().await;
+    let tenant = arena.tenant("fault-errors").await;
+    tenant.pool(pool("fault-errors", &["10.10.4.0/24"])).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let proxy = arena.proxy().await;
+    let mut random = Random::new(11);
+    proxy.add_rule(move |request| {
+        let codes = [409, 429, 500, 503, 504];
+        // A third of all writes, and some of the reads that find out what became of them.
+        let unlucky = random.below(if request.is_work() { 3 } else { 8 }) == 0;
+        let is_list = request.method == Method::GET && !request.query.is_empty();
+        let code = StatusCode::from_u16(codes[random.below(codes.len())]).unwrap();
+        let lost = random.below(4) == 0;
+        let action = if lost { Action::LoseReply } else { Action::Answer(code) };
+        (unlucky && !is_list).then_some(action)
+    });
+    let operator = arena.operator_via(&proxy).await;
+    let names: Vec<_> = (0..60).map(|n| format!("s{n:02}")).collect();
+    burst(&tenant, names.clone()).await;
+    churn(&tenant, &names, "10.10.4", 100, 3).await;
+    all_served(&tenant).await;
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert!(operator.is_running());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_watches_miss_nothing() {
+    let arena = arena().await;
+    let tenant = arena.tenant("fault-watches").await;
+    tenant.pool(pool("fault-watches", &["10.10.5.0/24"])).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let proxy = arena.proxy().await;
+    let operator = arena.operator_via(&proxy).await;
+    operator.wait_ready(LONG).await.unwrap();
+    let names: Vec<_> = (0..60).map(|n| format!("s{n:02}")).collect();
+    burst(&tenant, names.clone()).await;
+    for seed in 0..6 {
+        proxy.cut_connections();
+        churn(&tenant, &names, "10.10.5", 40, seed).await;
+    }
+    all_served(&tenant).await;
+
+    // Nothing gets through while much is deleted and made anew.
+    proxy.freeze_all();
+    churn(&tenant, &names, "10.10.5", 60, 99).await;
+    proxy.cut_connections();
+    proxy.thaw();
+    all_served(&tenant).await;
+    wait::until("an operator that still works", LONG, async || operator.is_running())
+        .await
+        .unwrap();
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_of_the_api_server_is_got_over() {
+    let arena = arena().await;
+    let tenant = arena.tenant("fault-apiserver").await;
+    tenant.pool(pool("fault-apiserver", &["10.10.6.0/24"])).await;
+    let operators = [arena.operator().await, arena.operator().await];
+    for round in 0..2 {
+        burst(&tenant, (0..30).map(|n| format!("r{round}-{n:02}"))).await;
+        arena.crash_apiserver().await;
+        let seen = all_served(&tenant).await;
+        assert_eq!(seen.shown().len(), 30 * (round + 1));
+    }
+    assert!(operators.iter().all(Operator::is_running));
+}
+
+/// Section 14 of the specification: the original's webhook outlives it and refuses every write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_refuses_claims_is_named_and_got_over_once_it_is_gone() {
+    let arena = arena().await;
+    let tenant = arena.tenant("fault-webhook").await;
+    tenant.pool(pool("fault-webhook", &["10.10.7.0/29"])).await;
+    let operator = arena.operator().await;
+    tenant.create(load_balancer("before")).await;
+    tenant.shows("before", &["10.10.7.0"]).await;
+    arena.apply(WEBHOOK).await;
+    wait::until("the webhook to refuse", LONG, async || {
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let probe = landfall_testkit::builders::bare_claim(crate::stage::ip("10.10.7.7"));
+        tenant.claims.create(&dry, &probe).await.is_err()
+    })
+    .await
+    .unwrap();
+
+    tenant.create(load_balancer("web")).await;
+    tenant.says("web", "False", "LedgerRefused", "failed calling webhook \"vip.kb.io\"").await;
+    tenant.tells("web", "LedgerRefused", "vip.kb.io").await;
+    tenant.delete("before").await;
+    // Others do not suffer: what needs no claim is still done.
+    tenant.create(load_balancer("garbage").asking("here")).await;
+    tenant.says("garbage", "False", "Unparseable", "").await;
+
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(tenant.client.clone());
+    webhooks.delete("vip-allocator-operator", &DeleteParams::default()).await.unwrap();
+    tenant.shows_something("web").await;
+    tenant.claim_is_gone("10.10.7.0").await;
+    tenant.settled().await;
+    drop(operator);
+}
+
+const WEBHOOK: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: { name: vip-allocator-operator }
+webhooks:
+- name: vip.kb.io
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  failurePolicy: Fail
+  clientConfig: { url: 'https://127.0.0.1:1/validate-paas-org-v1-ip' }
+  rules:
+  - { apiGroups: [paas.org], apiVersions: [v1], resources: [ips], operations: [CREATE, UPDATE, DELETE] }
+";

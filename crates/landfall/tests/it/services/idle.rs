@@ -1,0 +1,125 @@
+//! An operator that has nothing to do does nothing.
+
+use http::Method;
+use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
+use landfall_testkit::proxy::Record;
+use landfall_testkit::{Operator, Proxy, wait};
+use serde_json::json;
+
+use super::many::burst;
+use crate::stage::{LONG, Tenant, arena};
+
+/// Every two seconds one.
+const RENEWALS: usize = 6;
+
+fn renews_the_lease(request: &Record) -> bool {
+    request.is_for("leases") && request.method == Method::PUT
+}
+
+/// Services in every state of rest: served, asked for, refused, another's.
+async fn fill(tenant: &Tenant) {
+    tenant.pool(pool("idle-a", &["10.9.0.0/28"])).await;
+    tenant.pool(pool("idle-b", &["10.9.0.8-10.9.0.31"]).with_priority(7)).await;
+    tenant.pool(pool("idle-bad", &["10.9.0.9-10.9.0.8"])).await;
+    tenant.pool(pool("idle-six", &["fd00:9::/64"])).await;
+    burst(tenant, (0..32).map(|n| format!("s{n:02}"))).await;
+    tenant.create(load_balancer("asks").asking("10.9.0.3")).await;
+    tenant.create(load_balancer("garbage").asking("here")).await;
+    tenant.create(load_balancer("foreign").of_class("other.example/lb")).await;
+    tenant.create(load_balancer("dual").with_families("PreferDualStack", &["IPv6", "IPv4"])).await;
+    tenant.shows_something("dual").await;
+    tenant.says("asks", "False", "TakenBy", "").await;
+    tenant.says("garbage", "False", "Unparseable", "").await;
+    tenant.pool_counts("idle-a", "16", "16", "0").await;
+    tenant.pool_counts("idle-six", "18446744073709551616", "1", "18446744073709551615").await;
+    tenant.pool_says("idle-bad", "False", "").await;
+    tenant.settled().await;
+}
+
+/// Waits until the lease was renewed several times without any other request in between.
+async fn quiet(proxy: &Proxy) {
+    wait::until("nothing but renewed leases", LONG, async || {
+        let all = proxy.requests();
+        let after = all.iter().rposition(|request| !renews_the_lease(request));
+        let since = all.len() - after.map_or(0, |at| at + 1);
+        let last = after.map(|at| format!("{} {}", all[at].method, all[at].path));
+        if since >= RENEWALS { Ok(()) } else { Err(format!("{since} renewals since {last:?}")) }
+    })
+    .await
+    .unwrap();
+}
+
+async fn rounds_of_planning(operator: &Operator) -> u64 {
+    let text = operator.metrics().await.unwrap();
+    let line = text.lines().find(|line| line.starts_with("landfall_plan_seconds_count "));
+    line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_operator_asks_nothing_plans_nothing_and_a_restart_writes_nothing() {
+    let arena = arena().await;
+    let tenant = arena.tenant("idle").await;
+    let proxy = arena.proxy().await;
+    let operator = arena.electing_operator_via(&proxy).await;
+    fill(&tenant).await;
+    quiet(&proxy).await;
+    let before = rounds_of_planning(&operator).await;
+    let mark = proxy.mark();
+    wait::until("more renewals", LONG, async || proxy.requests_since(mark).len() >= 2)
+        .await
+        .unwrap();
+    assert!(proxy.requests_since(mark).iter().all(renews_the_lease));
+    let rounds = rounds_of_planning(&operator).await - before;
+    assert!(rounds <= 4, "{rounds} rounds of planning without any news");
+
+    // Somebody else's changes are seen, and are no reason to write.
+    let mark = proxy.mark();
+    tenant.create(load_balancer("plain").of_type("ClusterIP")).await;
+    tenant.patch("s00", json!({"metadata": {"labels": {"touched": "yes"}}})).await;
+    tenant.patch("foreign", json!({"metadata": {"labels": {"touched": "yes"}}})).await;
+    wait::until("more renewals", LONG, async || proxy.requests_since(mark).len() >= 2)
+        .await
+        .unwrap();
+    let seen = proxy.requests_since(mark);
+    assert!(seen.iter().all(renews_the_lease), "{seen:?}");
+
+    operator.terminate().await.unwrap();
+    let mark = proxy.mark();
+    let operator = arena.electing_operator_via(&proxy).await;
+    operator.wait_ready(LONG).await.unwrap();
+    quiet(&proxy).await;
+    let writes: Vec<_> = proxy
+        .requests_since(mark)
+        .into_iter()
+        .filter(|request| request.is_write() && !request.is_for("leases"))
+        .map(|request| format!("{} {}", request.method, request.path))
+        .collect();
+    assert_eq!(writes, Vec::<String>::new());
+    tenant.settled().await;
+}
+
+/// Pool status waits for its turn, once a second; waiting must not mean spinning.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_waits_for_a_moment_sleeps_until_then() {
+    let arena = arena().await;
+    let tenant = arena.tenant("idle-wait").await;
+    for (name, range) in
+        [("wait-a", "10.9.3.0/30"), ("wait-b", "10.9.4.0/30"), ("wait-c", "10.9.5.0/30")]
+    {
+        tenant.pool(pool(name, &[range]).with_priority(7)).await;
+    }
+    tenant.pool(pool("wait-d", &["10.9.2.0/24"])).await;
+    let operator = arena.operator().await;
+    operator.wait_ready(LONG).await.unwrap();
+    let before = rounds_of_planning(&operator).await;
+    for n in 0..20 {
+        let name = format!("s{n}");
+        tenant.create(load_balancer(&name)).await;
+        tenant.shows_something(&name).await;
+    }
+    tenant.pool_counts("wait-d", "256", "8", "248").await;
+    let rounds = rounds_of_planning(&operator).await - before;
+    // About ten for each Service: its news, its claim's, and the answers.
+    assert!(rounds < 1000, "{rounds} rounds of planning for 20 Services");
+    tenant.settled().await;
+}

@@ -1,0 +1,204 @@
+//! Several operators at once, without an election: nothing but the protocol keeps them apart.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt as _, stream};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use landfall_api::name;
+use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
+use landfall_testkit::cluster::{Recorder, Snapshot, shown};
+use landfall_testkit::{Operator, wait};
+use serde_json::json;
+
+use super::random::Random;
+use crate::stage::{Arena, LONG, Tenant, arena, ip};
+
+/// What users do at the same time.
+const USERS: usize = 12;
+
+pub(super) async fn start(arena: &Arena, count: usize) -> Vec<Operator> {
+    let mut operators = Vec::new();
+    for _ in 0..count {
+        let operator = arena.operator().await;
+        operator.wait_ready(LONG).await.unwrap();
+        operators.push(operator);
+    }
+    operators
+}
+
+/// Creates Services as fast as the API server takes them.
+pub(super) async fn burst(tenant: &Tenant, names: impl IntoIterator<Item = String>) {
+    stream::iter(names)
+        .map(|name| async move { tenant.create(load_balancer(&name)).await })
+        .buffer_unordered(USERS)
+        .for_each(async |_| ())
+        .await;
+}
+
+/// Waits until everybody has what can be had, and the cluster is in order.
+pub(super) async fn all_served(tenant: &Tenant) -> Snapshot {
+    wait::until("all that can be served to be served", LONG, async || {
+        let seen = Snapshot::take(&tenant.client).await.map_err(|error| format!("{error:?}"))?;
+        let mut problems = seen.problems();
+        let holders: BTreeMap<_, _> =
+            seen.claims.iter().map(|ip| (ip.metadata.name.clone(), ip)).collect();
+        for service in &seen.services {
+            let spec = service.spec.as_ref().unwrap();
+            if spec.type_.as_deref() != Some("LoadBalancer") {
+                continue;
+            }
+            let (name, shows) = (service.metadata.name.clone().unwrap(), shown(service));
+            match spec.load_balancer_ip.as_deref() {
+                None if shows.len() == 1 => {}
+                None => problems.push(format!("{name} shows {shows:?}")),
+                Some(asked) if shows == [ip(asked)] => {}
+                // Kept from it only by somebody who really has it.
+                Some(asked) => {
+                    let holder = holders.get(&Some(name::of(ip(asked))));
+                    let other = holder.is_some_and(|ip| ip.spec.holders[0].name != name);
+                    if !other {
+                        problems.push(format!("{name} asks for {asked}, shows {shows:?}"));
+                    }
+                }
+            }
+        }
+        if problems.is_empty() { Ok(seen) } else { Err(problems.join("; ")) }
+    })
+    .await
+    .unwrap()
+}
+
+/// One change that a user makes; what has changed meanwhile is no concern of his.
+#[derive(Debug)]
+enum Act {
+    Delete,
+    CreateAgain(Option<String>),
+    Ask(Option<String>),
+    Type(&'static str),
+}
+
+async fn act(tenant: &Tenant, name: &str, act: Act) {
+    let done = match act {
+        Act::Delete => tenant.services.delete(name, &DeleteParams::default()).await.map(drop),
+        Act::CreateAgain(asked) => {
+            drop(tenant.services.delete(name, &DeleteParams::default()).await);
+            let service = load_balancer(name);
+            let service = match asked {
+                Some(asked) => service.asking(&asked),
+                None => service,
+            };
+            tenant.services.create(&PostParams::default(), &service).await.map(drop)
+        }
+        Act::Ask(asked) => {
+            let patch = Patch::Merge(json!({"spec": {"loadBalancerIP": asked}}));
+            tenant.services.patch(name, &PatchParams::default(), &patch).await.map(drop)
+        }
+        Act::Type(kind) => {
+            let patch = json!({"spec": {"type": kind, "allocateLoadBalancerNodePorts": null}});
+            let patch = Patch::Merge(patch);
+            tenant.services.patch(name, &PatchParams::default(), &patch).await.map(drop)
+        }
+    };
+    match done {
+        Ok(()) => {}
+        // Two users at one Service.
+        Err(kube::Error::Api(status)) if [404, 409, 422].contains(&status.code) => {}
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+/// Seeded changes of many Services by many users.
+pub(super) async fn churn(
+    tenant: &Tenant,
+    names: &[String],
+    network: &str,
+    acts: usize,
+    seed: u64,
+) {
+    let mut random = Random::new(seed);
+    let mut plan = Vec::new();
+    for _ in 0..acts {
+        let name = names[random.below(names.len())].clone();
+        let asked = Some(format!("{network}.{}", random.below(250)));
+        let asked = asked.filter(|_| random.below(2) == 0);
+        plan.push((
+            name,
+            match random.below(10) {
+                0 => Act::Delete,
+                1..4 => Act::CreateAgain(asked),
+                4..8 => Act::Ask(asked),
+                8 => Act::Type("ClusterIP"),
+                _ => Act::Type("LoadBalancer"),
+            },
+        ));
+    }
+    stream::iter(plan)
+        .map(|(name, what)| async move { act(tenant, &name, what).await })
+        .buffer_unordered(USERS)
+        .for_each(async |()| ())
+        .await;
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("s{n:03}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_operators_at_once_double_nothing_and_leak_nothing() {
+    let arena = arena().await;
+    let tenant = arena.tenant("many-two").await;
+    tenant.pool(pool("many-two", &["10.6.0.0/24"])).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let operators = start(&arena, 2).await;
+    let names = names(160);
+    burst(&tenant, names.clone()).await;
+    // Administrators at work, too: each operator hears of it at another time.
+    let edits = async {
+        for n in 0..20 {
+            let excluded = [format!("10.6.0.{n}"), format!("10.6.0.{}-10.6.0.{}", 20 + n, 60 + n)];
+            tenant
+                .edit_pool("many-two", json!({"drain": n % 5 == 4, "excludedIPs": excluded}))
+                .await;
+            tenant.pool(pool("many-more", &["10.6.0.100-10.6.1.40"])).await;
+            tenant.delete_pool("many-more").await;
+        }
+        tenant.edit_pool("many-two", json!({"drain": false, "excludedIPs": []})).await;
+    };
+    tokio::join!(edits, churn(&tenant, &names, "10.6.0", 400, 1));
+    all_served(&tenant).await;
+    // From rest, too: everything that is done is then done by both at the same time.
+    churn(&tenant, &names, "10.6.0", 200, 2).await;
+    all_served(&tenant).await;
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert!(operators.iter().all(Operator::is_running));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_operators_give_the_last_address_of_overlapping_pools_and_none_twice() {
+    let arena = arena().await;
+    let tenant = arena.tenant("many-three").await;
+    // 60 addresses for 60 Services; 20 of them in both pools.
+    tenant.pool(pool("many-a", &["10.6.4.0-10.6.4.39"])).await;
+    tenant.pool(pool("many-b", &["10.6.4.20-10.6.4.59"])).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let operators = start(&arena, 3).await;
+    let names = names(60);
+    burst(&tenant, names.clone()).await;
+    let seen = all_served(&tenant).await;
+    assert_eq!(seen.shown().len(), 60);
+    tenant.pool_counts("many-a", "40", "40", "0").await;
+    tenant.pool_counts("many-b", "40", "40", "0").await;
+
+    // Each one that goes makes room for exactly one that waits.
+    burst(&tenant, (0..20).map(|n| format!("late{n}"))).await;
+    for name in names.iter().take(20) {
+        tenant.delete(name).await;
+    }
+    let seen = all_served(&tenant).await;
+    assert_eq!(seen.shown().len(), 60);
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert_eq!(history.moved(), []);
+    drop(operators);
+}

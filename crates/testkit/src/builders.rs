@@ -1,0 +1,159 @@
+//! Objects as users write them, a line each.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::ResourceExt as _;
+use kube::api::ObjectMeta;
+use landfall_api::{IP, IPGroup, IPGroupSpec, IPSpec, name, words};
+
+/// A Service of type `LoadBalancer` with one port.
+///
+/// Without node ports, of which a cluster has fewer than a large test has Services.
+pub fn load_balancer(name: &str) -> Service {
+    Service {
+        metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
+        spec: Some(ServiceSpec {
+            type_: Some("LoadBalancer".into()),
+            allocate_load_balancer_node_ports: Some(false),
+            ports: Some(vec![ServicePort { port: 80, ..ServicePort::default() }]),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// What may be said of a Service.
+pub trait ServiceBuilder: Sized {
+    #[must_use]
+    fn with_spec(self, change: impl FnOnce(&mut ServiceSpec)) -> Self;
+
+    #[must_use]
+    fn labelled(self, key: &str, value: &str) -> Self;
+
+    /// Asks for an address, or for something that is none.
+    #[must_use]
+    fn asking(self, text: &str) -> Self {
+        self.with_spec(|spec| spec.load_balancer_ip = Some(text.into()))
+    }
+
+    #[must_use]
+    fn of_class(self, class: &str) -> Self {
+        self.with_spec(|spec| spec.load_balancer_class = Some(class.into()))
+    }
+
+    #[must_use]
+    fn of_type(self, kind: &str) -> Self {
+        self.with_spec(|spec| {
+            spec.type_ = Some(kind.into());
+            spec.allocate_load_balancer_node_ports = None;
+        })
+    }
+
+    /// `SingleStack`, `PreferDualStack` or `RequireDualStack`, and the families in order.
+    #[must_use]
+    fn with_families(self, policy: &str, families: &[&str]) -> Self {
+        self.with_spec(|spec| {
+            spec.ip_family_policy = Some(policy.into());
+            spec.ip_families = Some(families.iter().map(ToString::to_string).collect());
+        })
+    }
+}
+
+impl ServiceBuilder for Service {
+    fn with_spec(mut self, change: impl FnOnce(&mut ServiceSpec)) -> Self {
+        change(self.spec.get_or_insert_default());
+        self
+    }
+
+    fn labelled(mut self, key: &str, value: &str) -> Self {
+        self.labels_mut().insert(key.into(), value.into());
+        self
+    }
+}
+
+/// A pool of some CIDRs, addresses or ranges, for everybody.
+pub fn pool(name: &str, ranges: &[&str]) -> IPGroup {
+    let ranges = ranges.iter().map(ToString::to_string).collect();
+    IPGroup::new(name, IPGroupSpec { ranges, ..IPGroupSpec::default() })
+}
+
+/// A pool as the original operator knows it.
+pub fn segment(name: &str, segment: &str, excluded: &[&str]) -> IPGroup {
+    IPGroup::new(name, IPGroupSpec { segment: Some(segment.into()), ..IPGroupSpec::default() })
+        .excluding(excluded)
+}
+
+/// What may be said of a pool.
+pub trait PoolBuilder: Sized {
+    #[must_use]
+    fn with(self, change: impl FnOnce(&mut IPGroupSpec)) -> Self;
+
+    #[must_use]
+    fn excluding(self, entries: &[&str]) -> Self {
+        let entries = entries.iter().map(ToString::to_string).collect();
+        self.with(|spec| spec.excluded_ips = Some(entries))
+    }
+
+    /// Serves one namespace only, so that tests that run at once do not meet.
+    #[must_use]
+    fn only_for(self, namespace: &str) -> Self {
+        let selector = matching("kubernetes.io/metadata.name", namespace);
+        self.with(|spec| spec.namespace_selector = Some(selector))
+    }
+
+    #[must_use]
+    fn for_services(self, key: &str, value: &str) -> Self {
+        let selector = matching(key, value);
+        self.with(|spec| spec.service_selector = Some(selector))
+    }
+
+    #[must_use]
+    fn for_class(self, class: &str) -> Self {
+        self.with(|spec| spec.load_balancer_class = Some(class.into()))
+    }
+
+    #[must_use]
+    fn with_priority(self, priority: i32) -> Self {
+        self.with(|spec| spec.priority = Some(priority))
+    }
+}
+
+impl PoolBuilder for IPGroup {
+    fn with(mut self, change: impl FnOnce(&mut IPGroupSpec)) -> Self {
+        change(&mut self.spec);
+        self
+    }
+}
+
+/// A selector for one label.
+pub fn matching(key: &str, value: &str) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(BTreeMap::from([(key.into(), value.into())])),
+        ..LabelSelector::default()
+    }
+}
+
+/// An `IP` that names nobody.
+pub fn bare_claim(addr: IpAddr) -> IP {
+    IP::new(&name::of(addr), IPSpec::default())
+}
+
+/// An `IP` as the original operator writes it for a Service: an empty spec, a label, an annotation.
+pub fn original_claim(addr: IpAddr, group: &str, owner: &str) -> IP {
+    labelled_claim(addr, words::LABEL_IPGROUP, group, owner)
+}
+
+/// An `IP` as the original operator up to 0.3 writes it for a `VirtualIP`.
+pub fn virtual_ip_claim(addr: IpAddr, mapping: &str, owner: &str) -> IP {
+    labelled_claim(addr, words::LABEL_GSM, mapping, owner)
+}
+
+fn labelled_claim(addr: IpAddr, key: &str, value: &str, owner: &str) -> IP {
+    let mut ip = bare_claim(addr);
+    ip.labels_mut().insert(key.into(), value.into());
+    ip.annotations_mut().insert(words::ANNOTATION_OWNER.into(), owner.into());
+    ip
+}

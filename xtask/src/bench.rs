@@ -1,0 +1,241 @@
+//! `cargo xtask bench`: how fast addresses are given, against what the API server itself can do.
+//!
+//! One control plane serves the limits and every scenario, so that what is compared ran on the
+//! same machine in the same minutes.
+
+mod error;
+mod limits;
+mod neighbours;
+mod raw;
+mod report;
+mod scenarios;
+mod stage;
+mod subject;
+mod watch;
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::output::Output;
+pub(crate) use error::{Error, Result};
+use report::{Report, Row};
+use scenarios::{Bench, Scenario};
+use stage::Stage;
+use subject::Subject;
+use watch::AddressIn;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Services in each scenario
+    #[arg(long, value_name = "N", default_value_t = 2000,
+        value_parser = clap::value_parser!(u32).range(100..=60_000))]
+    services: u32,
+
+    /// Scenarios to run
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "burst,steady,churn,restart,idle,fill,starved"
+    )]
+    scenario: Vec<Scenario>,
+
+    /// Times to run the burst, each between two measurements of the limits
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=20))]
+    bursts: u32,
+
+    /// Write the figures as JSON to this file, `-` for stdout
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Run this `landfall` instead of building one, such as that of an older commit
+    #[arg(long, value_name = "FILE", conflicts_with = "operator_cmd")]
+    operator_binary: Option<PathBuf>,
+
+    /// Run this allocator in place of ours; it finds KUBECONFIG in its environment
+    #[arg(long, value_name = "COMMAND")]
+    operator_cmd: Option<String>,
+
+    /// Apply this file first, such as the other allocator's CRDs or pools; may be repeated
+    #[arg(long, value_name = "FILE", requires = "operator_cmd")]
+    operator_manifest: Vec<PathBuf>,
+
+    /// Where the other allocator shows addresses: `status` or `annotation:KEY`
+    #[arg(long, value_name = "PLACE", default_value_t = AddressIn::Status, requires = "operator_cmd")]
+    address_in: AddressIn,
+
+    /// Addresses in the other allocator's pool, without which `fill` and `starved` are left out
+    #[arg(long, value_name = "N", requires = "operator_cmd")]
+    operator_pool_size: Option<u32>,
+
+    /// What to call the allocator in the table
+    #[arg(long, value_name = "NAME")]
+    operator_name: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, output: &Output) -> Result<()> {
+    // The client that measures the limits must not be the slow part.
+    if cfg!(debug_assertions) {
+        return run_in_release(output);
+    }
+    if args.operator_cmd.is_none() && args.operator_binary.is_none() {
+        output.say("building the release operator");
+        cargo(&["build", "--quiet", "--release", "-p", "landfall"])?;
+    }
+    let runtime =
+        tokio::runtime::Runtime::new().map_err(Error::io("starting the async runtime"))?;
+    let report = runtime.block_on(bench(args, output))?;
+    tell(args, &report, output)?;
+    let troubles: Vec<_> = report.rows.iter().filter_map(Row::trouble).collect();
+    if troubles.is_empty() { Ok(()) } else { Err(Error::Harm(troubles.join("\n"))) }
+}
+
+fn tell(args: &Args, report: &Report, output: &Output) -> Result<()> {
+    let Some(file) = &args.json else {
+        output.data(report.text());
+        return Ok(());
+    };
+    let json = format!("{:#}", report.json());
+    if file == Path::new("-") {
+        output.say(report.text());
+        output.data(json);
+    } else {
+        output.data(report.text());
+        fs::write(file, json + "\n").map_err(Error::io(format!("writing {}", file.display())))?;
+    }
+    Ok(())
+}
+
+async fn bench(args: &Args, output: &Output) -> Result<Report> {
+    let root = repository();
+    let ours = args.operator_cmd.is_none();
+    output.say("starting the control plane");
+    let stage = Stage::start(root, args.address_in.clone(), ours).await?;
+    for manifest in &args.operator_manifest {
+        let path = manifest.to_string_lossy();
+        stage.plane.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &path]).await?;
+    }
+    let subject = match &args.operator_cmd {
+        None => Subject::Landfall {
+            binary: match &args.operator_binary {
+                Some(binary) => binary.clone(),
+                None => target_dir(root).join("release/landfall"),
+            },
+            namespace: stage.account.namespace.clone(),
+        },
+        Some(command) => {
+            Subject::Other { command: command.clone(), log: stage.plane.dir().join("operator.log") }
+        }
+    };
+    let rights = if stage.account.least { "with deploy/rbac.yaml" } else { "with every right" };
+    let account = format!("{}/{} {rights}", stage.account.namespace, stage.account.name);
+    let account = if ours { account } else { "admin".to_owned() };
+    let name = args.operator_name.clone();
+    let name = name.unwrap_or_else(|| if ours { "landfall" } else { "other" }.to_owned());
+    let mut bench = Bench::new(stage, subject, args.services, output);
+    let rows = scenarios(args, &mut bench).await?;
+    let mut report =
+        Report { operator: name, account, services: args.services, limits: bench.limits, rows };
+    report.relate();
+    Ok(report)
+}
+
+/// Runs what was asked for. The bursts stand between measurements of the limits they are held
+/// against, because a shared machine is not the same a minute later.
+async fn scenarios(args: &Args, bench: &mut Bench<'_>) -> Result<Vec<Row>> {
+    let asked = |scenario| args.scenario.contains(&scenario);
+    let mut rows = Vec::new();
+    bench.measure_limits().await?;
+    if asked(Scenario::Burst) {
+        for _ in 0..args.bursts {
+            let outcome = bench.burst().await;
+            rows.push(row_of(Scenario::Burst, bench, outcome));
+            bench.measure_limits().await?;
+        }
+    }
+    let standing = [Scenario::Steady, Scenario::Churn, Scenario::Restart, Scenario::Idle];
+    if let Some(first) = standing.into_iter().find(|scenario| asked(*scenario)) {
+        match bench.standing(&args.scenario).await {
+            Ok(more) => rows.extend(more),
+            Err(error) => rows.push(failed(first, bench, &error)),
+        }
+    }
+    let size = args.operator_pool_size;
+    if asked(Scenario::Fill) {
+        let fits = bench.subject.is_ours() || size == Some(args.services);
+        let row = if fits {
+            let outcome = bench.fill().await;
+            row_of(Scenario::Fill, bench, outcome)
+        } else {
+            left_out(Scenario::Fill, bench, "left out: needs --operator-pool-size like --services")
+        };
+        rows.push(row);
+    }
+    if asked(Scenario::Starved) {
+        let row = if bench.subject.is_ours() || size.is_some() {
+            let outcome = bench.starved(size).await;
+            row_of(Scenario::Starved, bench, outcome)
+        } else {
+            left_out(Scenario::Starved, bench, "left out: needs --operator-pool-size")
+        };
+        rows.push(row);
+    }
+    if !asked(Scenario::Burst) {
+        bench.measure_limits().await?;
+    }
+    Ok(rows)
+}
+
+fn left_out(scenario: Scenario, bench: &Bench<'_>, why: &str) -> Row {
+    let mut row = Row::new(scenario.name(), bench.services);
+    why.clone_into(&mut row.remark);
+    row
+}
+
+/// A scenario that failed is a row too: the others may still be worth having.
+fn row_of(scenario: Scenario, bench: &Bench<'_>, outcome: Result<Row>) -> Row {
+    outcome.unwrap_or_else(|error| failed(scenario, bench, &error))
+}
+
+fn failed(scenario: Scenario, bench: &Bench<'_>, error: &Error) -> Row {
+    bench.output.error(error);
+    let mut row = Row::new(scenario.name(), bench.services);
+    row.failed = Some(error.to_string());
+    row
+}
+
+fn run_in_release(output: &Output) -> Result<()> {
+    output.say("building the bench for release");
+    let mut command = Command::new(cargo_path());
+    command.args(["run", "--quiet", "--release", "-p", "xtask", "--"]).args(env::args_os().skip(1));
+    // Only returns when it could not become that process.
+    Err(Error::io("running the release build of the bench")(command.exec()))
+}
+
+fn cargo(args: &[&str]) -> Result<()> {
+    let title = format!("cargo {}", args.join(" "));
+    let mut command = Command::new(cargo_path());
+    command.args(args).current_dir(repository());
+    let status = command.status().map_err(Error::io(format!("running `{title}`")))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::Command { command: title, status: status.to_string() })
+}
+
+fn cargo_path() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
+}
+
+fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn target_dir(root: &Path) -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}

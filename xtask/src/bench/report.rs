@@ -1,0 +1,339 @@
+//! The figures, as a table for people and as JSON for comparisons.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::limits::Limits;
+use super::neighbours::NOTABLE;
+use super::subject::{Calls, Usage};
+
+/// Part of the two-write limit that a burst must reach.
+const BURST_BAR: f64 = 0.8;
+
+/// Times of many things, relative to whatever the scenario counts from.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Spread {
+    pub(super) first: f64,
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) last: f64,
+}
+
+impl Spread {
+    /// `None` for no times at all.
+    pub(super) fn of(times: impl IntoIterator<Item = Duration>) -> Option<Self> {
+        let mut times: Vec<_> = times.into_iter().map(|time| time.as_secs_f64()).collect();
+        times.sort_by(f64::total_cmp);
+        let at = |percent: usize| times.get((times.len() * percent).div_ceil(100).max(1) - 1);
+        Some(Self { first: *times.first()?, p50: *at(50)?, p99: *at(99)?, last: *times.last()? })
+    }
+
+    /// Each time since one moment; what came before it counts as zero.
+    pub(super) fn since(begin: Instant, times: &[Instant]) -> Option<Self> {
+        Self::of(times.iter().map(|time| time.saturating_duration_since(begin)))
+    }
+}
+
+/// One scenario's figures. What was not measured is absent, and shown as `-`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Row {
+    pub(super) scenario: String,
+    pub(super) services: u32,
+    pub(super) seconds: Option<Spread>,
+    /// Addresses per second.
+    pub(super) rate: Option<f64>,
+    /// The same against the limit that applies.
+    pub(super) of_limit: Option<f64>,
+    /// How many allocations `calls` were for.
+    pub(super) allocations: u32,
+    pub(super) calls: Option<Calls>,
+    pub(super) usage: Option<Usage>,
+    pub(super) changed: usize,
+    pub(super) doubled: usize,
+    pub(super) violations: Vec<String>,
+    /// The part of the machine that others used meanwhile.
+    pub(super) others: Option<f64>,
+    /// Figures only this scenario has.
+    pub(super) more: BTreeMap<&'static str, Value>,
+    /// Said beside the figures.
+    pub(super) remark: String,
+    /// Why there are no figures.
+    pub(super) failed: Option<String>,
+}
+
+impl Row {
+    pub(super) fn new(scenario: &str, services: u32) -> Self {
+        Self { scenario: scenario.to_owned(), services, ..Self::default() }
+    }
+
+    pub(super) fn is_harmed(&self) -> bool {
+        self.changed > 0 || self.doubled > 0 || !self.violations.is_empty()
+    }
+
+    /// What must not be, in words.
+    pub(super) fn trouble(&self) -> Option<String> {
+        if let Some(failed) = &self.failed {
+            return Some(format!("{}: {failed}", self.scenario));
+        }
+        self.is_harmed().then(|| {
+            let some = self.violations.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
+            format!(
+                "{}: {} addresses changed, {} doubled, {} violations {some}",
+                self.scenario,
+                self.changed,
+                self.doubled,
+                self.violations.len()
+            )
+        })
+    }
+}
+
+/// Something to reach; told, never enforced.
+#[derive(Clone, Debug, Serialize)]
+struct Bar {
+    aim: &'static str,
+    measured: String,
+    met: bool,
+}
+
+/// Everything one run found.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) operator: String,
+    pub(super) account: String,
+    pub(super) services: u32,
+    pub(super) limits: Vec<Limits>,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Report {
+    pub(super) fn two_writes(&self) -> f64 {
+        mean(self.limits.iter().map(Limits::best_two_writes))
+    }
+
+    pub(super) fn creates(&self) -> f64 {
+        mean(self.limits.iter().map(|limits| limits.best_create().per_second))
+    }
+
+    /// Holds rates against the limits: a burst against those before and after it, the others
+    /// against the mean of all.
+    pub(super) fn relate(&mut self) {
+        let (two_writes, creates) = (self.two_writes(), self.creates());
+        let mut around = self.limits.windows(2);
+        for row in &mut self.rows {
+            let limit = match row.scenario.as_str() {
+                "burst" => {
+                    mean(around.next().unwrap_or_default().iter().map(Limits::best_two_writes))
+                }
+                "fill" => two_writes,
+                "steady" => creates,
+                _ => continue,
+            };
+            if limit <= 0.0 {
+                continue;
+            }
+            row.of_limit = row.rate.map(|rate| rate / limit);
+            let from_start = row.more.get("rate_from_start").and_then(Value::as_f64);
+            if let Some(rate) = from_start.filter(|_| row.scenario == "burst") {
+                row.remark = format!("{} ({})", row.remark, percent(rate / limit));
+            }
+        }
+    }
+
+    fn bars(&self) -> Vec<Bar> {
+        let row = |name: &'static str| self.rows.iter().filter(move |row| row.scenario == name);
+        let mut bars = Vec::new();
+        let bursts: Vec<_> = row("burst").filter_map(|row| row.of_limit).collect();
+        if !bursts.is_empty() {
+            let ratio = mean(bursts);
+            let measured = percent(ratio);
+            let aim = "burst at 80 % of the two-write limit or more";
+            bars.push(Bar { aim, measured, met: ratio >= BURST_BAR });
+        }
+        for (name, key, aim) in [
+            ("idle", "requests", "idle: no requests but lease and watches"),
+            ("restart", "writes", "restart: no writes but the lease"),
+        ] {
+            let counts = row(name).filter_map(|row| row.more.get(key)?.as_u64());
+            bars.extend(counts.map(|n| Bar { aim, measured: n.to_string(), met: n == 0 }));
+        }
+        bars
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "operator": self.operator,
+            "account": self.account,
+            "services": self.services,
+            "limits": {
+                "twoWritesPerSecond": self.two_writes(),
+                "createsPerSecond": self.creates(),
+                "measurements": self.limits,
+            },
+            "scenarios": self.rows,
+            "bars": self.bars(),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY).set_header([
+            "scenario",
+            "first",
+            "p50",
+            "p99",
+            "last",
+            "rate/s",
+            "of limit",
+            "calls/alloc",
+            "CPU s",
+            "RSS MB",
+            "peak MB",
+            "changed",
+            "doubled",
+            "",
+        ]);
+        for row in &self.rows {
+            table.add_row(cells(row));
+        }
+        for column in table.column_iter_mut().skip(1).take(12) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let each = |rate: &dyn Fn(&Limits) -> f64| {
+            let rates = self.limits.iter().map(|limits| format!("{:.0}", rate(limits)));
+            rates.collect::<Vec<_>>().join(", ")
+        };
+        let mut text = format!(
+            "{} as {}, {} Services\n\
+             two-write limit {:.0}/s (measured {})\n\
+             limit of creating Services {:.0}/s (measured {})\n{table}",
+            self.operator,
+            self.account,
+            self.services,
+            self.two_writes(),
+            each(&Limits::best_two_writes),
+            self.creates(),
+            each(&|limits| limits.best_create().per_second),
+        );
+        let others = self.limits.iter().map(|limits| limits.others);
+        let others = others.chain(self.rows.iter().filter_map(|row| row.others));
+        let most = others.fold(0.0, f64::max);
+        if most > NOTABLE {
+            let warning = "other programs used up to {} of the machine: rates and ratios are rough";
+            text.push('\n');
+            text.push_str(&warning.replace("{}", &percent(most)));
+        }
+        for Bar { aim, measured, met } in self.bars() {
+            let mark = if met { "✓" } else { "✗" };
+            text.push('\n');
+            text.push_str(&[mark, " ", aim, ": ", &measured].concat());
+        }
+        text
+    }
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let time = |pick: fn(&Spread) -> f64| or_dash(row.seconds.as_ref().map(pick).map(duration));
+    let per = |count: u64| rounded(ratio(count, row.allocations));
+    let calls = row.calls.as_ref().filter(|_| row.allocations > 0).map(|calls| {
+        let events = calls.events();
+        let told = if events > 0 { format!(" + {} events", per(events)) } else { String::new() };
+        format!("{}{told}", per(calls.but_events()))
+    });
+    vec![
+        row.scenario.clone(),
+        time(|spread| spread.first),
+        time(|spread| spread.p50),
+        time(|spread| spread.p99),
+        time(|spread| spread.last),
+        or_dash(row.rate.map(|rate| format!("{rate:.0}"))),
+        or_dash(row.of_limit.map(percent)),
+        or_dash(calls),
+        or_dash(row.usage.map(|usage| rounded(usage.cpu_seconds))),
+        or_dash(row.usage.map(|usage| format!("{:.1}", usage.resident_mb))),
+        or_dash(row.usage.map(|usage| format!("{:.1}", usage.peak_mb))),
+        row.changed.to_string(),
+        row.doubled.to_string(),
+        row.failed.clone().unwrap_or_else(|| row.remark.clone()),
+    ]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of calls stay far below 2^52")]
+fn ratio(count: u64, of: u32) -> f64 {
+    count as f64 / f64::from(of)
+}
+
+fn percent(ratio: f64) -> String {
+    format!("{:.0} %", ratio * 100.0)
+}
+
+fn rounded(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+/// Milliseconds where seconds would need leading zeros.
+pub(super) fn duration(seconds: f64) -> String {
+    if seconds < 0.1 {
+        format!("{:.1} ms", seconds * 1000.0)
+    } else if seconds < 1.0 {
+        format!("{:.0} ms", seconds * 1000.0)
+    } else {
+        format!("{seconds:.2} s")
+    }
+}
+
+fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (mut sum, mut count) = (0.0, 0_u32);
+    for value in values {
+        sum += value;
+        count += 1;
+    }
+    sum / f64::from(count.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_nearest_rank() {
+        let spread = Spread::of((1..=200).rev().map(Duration::from_secs)).unwrap();
+        let figures = [spread.first, spread.p50, spread.p99, spread.last];
+        assert_eq!(figures.map(|seconds| format!("{seconds}")), ["1", "100", "198", "200"]);
+        assert!(Spread::of([]).is_none());
+        let one = Spread::of([Duration::from_secs(3)]).unwrap();
+        assert!((one.p50 - 3.0).abs() < 1e-9 && (one.p99 - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_must_not_be_is_trouble() {
+        let mut row = Row::new("burst", 10);
+        assert_eq!(row.trouble(), None);
+        row.doubled = 1;
+        assert!(row.trouble().is_some_and(|text| text.contains("1 doubled")));
+        row.failed = Some("never finished".into());
+        assert_eq!(row.trouble().as_deref(), Some("burst: never finished"));
+    }
+
+    #[test]
+    fn bars_speak_only_of_what_was_measured() {
+        let mut report = Report {
+            operator: "landfall".into(),
+            account: "admin".into(),
+            services: 10,
+            limits: Vec::new(),
+            rows: vec![Row::new("burst", 10), Row::new("idle", 10)],
+        };
+        assert!(report.bars().is_empty());
+        report.rows[0].of_limit = Some(0.81);
+        report.rows[1].more.insert("requests", json!(2));
+        let met: Vec<_> = report.bars().iter().map(|bar| bar.met).collect();
+        assert_eq!(met, [true, false]);
+        assert!(report.text().contains("✗ idle"));
+    }
+}

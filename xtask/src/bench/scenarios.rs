@@ -1,0 +1,167 @@
+//! The scenarios: what is set up, what is timed, and what is looked at afterwards.
+
+mod burst;
+mod standing;
+mod starved;
+
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use tokio::time::sleep;
+
+use super::error::Result;
+use super::limits::{self, Limits};
+use super::report::Row;
+use super::stage::Stage;
+use super::subject::{Running, Subject};
+use super::watch::{Known, Watch};
+use crate::output::Output;
+
+/// How long claims of deleted Services may take to go.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a single address may take.
+const WAKE_DEADLINE: Duration = Duration::from_mins(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Scenario {
+    /// Services exist, then the operator starts
+    Burst,
+    /// Services are created while the operator runs
+    Steady,
+    /// One Service goes and one comes, again and again
+    Churn,
+    /// The operator is killed and starts again
+    Restart,
+    /// Nothing happens
+    Idle,
+    /// A pool is filled to its last address
+    Fill,
+    /// A full pool, and an address becomes free
+    Starved,
+}
+
+impl Scenario {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Burst => "burst",
+            Self::Steady => "steady",
+            Self::Churn => "churn",
+            Self::Restart => "restart",
+            Self::Idle => "idle",
+            Self::Fill => "fill",
+            Self::Starved => "starved",
+        }
+    }
+}
+
+/// What all scenarios work with.
+pub(super) struct Bench<'a> {
+    pub(super) stage: Stage,
+    pub(super) subject: Subject,
+    pub(super) services: u32,
+    pub(super) limits: Vec<Limits>,
+    pub(super) output: &'a Output,
+    opened: u32,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) fn new(stage: Stage, subject: Subject, services: u32, output: &'a Output) -> Self {
+        Self { stage, subject, services, limits: Vec::new(), output, opened: 0 }
+    }
+
+    /// A namespace nobody has used before, with a pool of that name and size.
+    async fn open(&mut self, what: &str, size: u32) -> Result<String> {
+        self.opened += 1;
+        let namespace = format!("bench-{what}-{}", self.opened);
+        self.stage.open(&namespace, Some(size)).await?;
+        Ok(namespace)
+    }
+
+    /// Sweeps up whatever became of a scenario: what it left would be in the next one's way.
+    async fn closed<T>(&self, namespace: &str, outcome: Result<T>) -> Result<T> {
+        let closed = self.stage.close(namespace).await;
+        let value = outcome?;
+        closed.map(|()| value)
+    }
+
+    /// Measures both limits, now.
+    pub(super) async fn measure_limits(&mut self) -> Result<()> {
+        self.output.heading(format_args!("limits ({} Services)", self.services));
+        self.opened += 1;
+        let namespace = format!("bench-limit-{}", self.opened);
+        let limits = limits::measure(&self.stage, &namespace, self.services, self.output).await?;
+        self.limits.push(limits);
+        Ok(())
+    }
+
+    fn watch(&self, namespace: &str) -> Watch {
+        Watch::start(self.stage.admin.clone(), namespace, self.stage.address_in.clone())
+    }
+
+    /// Generous: whoever needs it has failed, and the figure says by how much.
+    fn deadline(&self) -> Duration {
+        Duration::from_mins(2) + Duration::from_millis(50) * self.services
+    }
+
+    /// Services created at once: what served the API server best.
+    fn width(&self) -> usize {
+        self.limits.first().map_or(32, |limits| limits.best_create().width)
+    }
+
+    async fn start(&self) -> Result<Running> {
+        self.subject.start(&self.stage.kubeconfig(None).await?).await
+    }
+
+    /// Starts the operator and waits until it has served one Service and come to rest.
+    async fn start_working(&self, namespace: &str, watch: &Watch) -> Result<Running> {
+        let running = self.start().await?;
+        running.ready_after().await?;
+        let probe = self.stage.create_one(namespace, "probe").await?;
+        let what = "the first address";
+        self.wait_for(&running, watch, what, WAKE_DEADLINE, |known| known.has_address(&probe.name))
+            .await?;
+        running.quiet().await?;
+        Ok(running)
+    }
+
+    /// Waits for what the watch shows, but no longer than the operator lives.
+    async fn wait_for(
+        &self,
+        running: &Running,
+        watch: &Watch,
+        what: &str,
+        deadline: Duration,
+        done: impl FnMut(&Known) -> bool,
+    ) -> Result<()> {
+        tokio::select! {
+            outcome = watch.until(what, deadline, done) => outcome,
+            error = running.death() => Err(error),
+        }
+    }
+
+    /// Looks at Services and claims once they have come to rest, and writes down what is wrong.
+    async fn audit(&self, row: &mut Row, namespace: &str, watch: &Watch) -> Result<()> {
+        let end = Instant::now() + SETTLE_DEADLINE;
+        let audit = loop {
+            let audit = self.stage.audit(namespace).await?;
+            if audit.violations.is_empty() || Instant::now() >= end {
+                break audit;
+            }
+            sleep(Duration::from_millis(500)).await;
+        };
+        row.changed = watch.new_changes();
+        row.doubled = audit.doubled;
+        row.violations = audit.violations;
+        Ok(())
+    }
+}
+
+fn as_usize(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+fn sorted_times(known: &Known) -> Vec<Instant> {
+    let mut times: Vec<_> = known.services.values().filter_map(|track| track.first).collect();
+    times.sort_unstable();
+    times
+}

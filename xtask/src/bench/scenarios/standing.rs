@@ -1,0 +1,181 @@
+//! Steady, churn, restart and idle in one namespace: each works on the Services of the first.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use landfall_testkit::Proxy;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{Bench, Scenario, WAKE_DEADLINE, as_usize, sorted_times};
+use crate::bench::error::{Error, Result};
+use crate::bench::report::{Row, Spread, duration};
+use crate::bench::stage::{Created, MOST_ADDRESSES, service_name};
+use crate::bench::subject::Running;
+use crate::bench::watch::{Known, Watch};
+
+/// Deletions and creations of churn.
+const CHURNS: u32 = 200;
+const IDLE: Duration = Duration::from_secs(20);
+/// How long an allocator that does not say when it is ready may take to come to rest.
+const OTHERS_SETTLE: Duration = Duration::from_secs(15);
+/// Whatever the operator wants to write it wants within this time after it leads.
+const AFTER_LEADING: Duration = Duration::from_secs(2);
+
+impl Bench<'_> {
+    pub(in crate::bench) async fn standing(&mut self, wanted: &[Scenario]) -> Result<Vec<Row>> {
+        let namespace = self.open("standing", MOST_ADDRESSES).await?;
+        let outcome = self.all_standing(wanted, &namespace).await;
+        self.closed(&namespace, outcome).await
+    }
+
+    async fn all_standing(&self, wanted: &[Scenario], namespace: &str) -> Result<Vec<Row>> {
+        let watch = self.watch(namespace);
+        let mut rows = Vec::new();
+        self.output.heading(format_args!("steady ({} Services)", self.services));
+        let mut running = self.start_working(namespace, &watch).await?;
+        let row = self.steady(&running, namespace, &watch).await?;
+        if wanted.contains(&Scenario::Steady) {
+            rows.push(row);
+        }
+        if wanted.contains(&Scenario::Churn) {
+            self.output.heading(format_args!("churn ({CHURNS} at {} Services)", self.services));
+            rows.push(self.churn(&running, namespace, &watch).await?);
+        }
+        if wanted.contains(&Scenario::Restart) {
+            self.output.heading(format_args!("restart at {} Services", self.services));
+            let (row, started) = self.restart(running, namespace, &watch).await?;
+            running = started;
+            rows.push(row);
+        }
+        running.stop().await?;
+        if wanted.contains(&Scenario::Idle) {
+            self.output.heading(format_args!("idle at {} Services", self.services));
+            rows.push(self.idle(namespace, &watch).await?);
+        }
+        Ok(rows)
+    }
+
+    async fn steady(&self, running: &Running, namespace: &str, watch: &Watch) -> Result<Row> {
+        let (before, used) = (running.calls().await?, running.usage()?);
+        let begin = Instant::now();
+        let created = self.stage.create_services(namespace, 0..self.services, self.width()).await?;
+        let creates = f64::from(self.services) / begin.elapsed().as_secs_f64();
+        // And the one that showed that the operator works.
+        let count = as_usize(self.services).saturating_add(1);
+        let (all, deadline) = ("all have an address", self.deadline());
+        self.wait_for(running, watch, all, deadline, |known| known.with_address == count).await?;
+
+        let after = running.quiet().await?;
+        let last = watch.look(sorted_times).last().copied().ok_or(Error::WatchEnded)?;
+        let mut row = Row::new(Scenario::Steady.name(), self.services);
+        row.seconds = Spread::of(watch.look(|known| latencies(&created, known)));
+        row.rate = Some(f64::from(self.services) / (last - begin).as_secs_f64());
+        row.allocations = self.services;
+        row.calls = after.zip(before).map(|(after, before)| after.since(&before));
+        row.usage = Some(running.usage()?.since(used));
+        row.more.insert("creates_per_second", json!(creates));
+        row.remark = format!("after each create's answer; {creates:.0} creates/s");
+        self.audit(&mut row, namespace, watch).await?;
+        Ok(row)
+    }
+
+    async fn churn(&self, running: &Running, namespace: &str, watch: &Watch) -> Result<Row> {
+        let (before, used) = (running.calls().await?, running.usage()?);
+        let mut times = Vec::new();
+        let count = CHURNS.min(self.services);
+        for index in 0..count {
+            self.stage.delete_one(namespace, &service_name(index)).await?;
+            let name = format!("new-{index:05}");
+            let created = self.stage.create_one(namespace, &name).await?;
+            let what = "the new Service has an address";
+            self.wait_for(running, watch, what, WAKE_DEADLINE, |known| known.has_address(&name))
+                .await?;
+            times.extend(watch.look(|known| latencies(&[created], known)));
+        }
+        let after = running.quiet().await?;
+        let mut row = Row::new(Scenario::Churn.name(), self.services);
+        row.allocations = count;
+        row.seconds = Spread::of(times);
+        row.calls = after.zip(before).map(|(after, before)| after.since(&before));
+        row.usage = Some(running.usage()?.since(used));
+        row.remark = format!("{count} times one deleted, one created; after each create's answer");
+        self.audit(&mut row, namespace, watch).await?;
+        Ok(row)
+    }
+
+    async fn restart(
+        &self,
+        running: Running,
+        namespace: &str,
+        watch: &Watch,
+    ) -> Result<(Row, Running)> {
+        let before = watch.look(addresses);
+        running.kill()?;
+        let lists = self.stage.time_of_lists().await?;
+        let running = self.start().await?;
+        let ready = running.ready_after().await?;
+        running.leading().await?;
+        sleep(if ready.is_some() { AFTER_LEADING } else { OTHERS_SETTLE }).await;
+        let calls = running.quiet().await?;
+
+        let mut row = Row::new(Scenario::Restart.name(), self.services);
+        row.seconds = Spread::of(ready);
+        row.usage = Some(running.usage()?);
+        row.more.insert("list_seconds", json!(lists));
+        row.remark = format!("started again after kill -9; the lists alone {}", duration(lists));
+        if let Some(calls) = calls {
+            row.more.insert("writes", json!(calls.writes()));
+            row.remark = format!("{}; {} writes", row.remark, calls.writes());
+            row.calls = Some(calls);
+        }
+        self.audit(&mut row, namespace, watch).await?;
+        let after = watch.look(addresses);
+        let moved = before.iter().filter(|(name, addr)| after.get(*name) != Some(addr)).count();
+        row.changed = row.changed.max(moved);
+        Ok((row, running))
+    }
+
+    /// Counted by a proxy between operator and API server, so that nobody has to be believed.
+    async fn idle(&self, namespace: &str, watch: &Watch) -> Result<Row> {
+        let proxy = Proxy::start(&self.stage.plane).await?;
+        let kubeconfig = self.stage.kubeconfig(Some(&proxy.url())).await?;
+        let running = self.subject.start(&kubeconfig).await?;
+        let ready = running.ready_after().await?;
+        running.leading().await?;
+        sleep(if ready.is_some() { AFTER_LEADING } else { OTHERS_SETTLE }).await;
+        running.quiet().await?;
+
+        let (mark, used) = (proxy.mark(), running.usage()?);
+        sleep(IDLE).await;
+        let requests: Vec<_> = proxy
+            .requests_since(mark)
+            .into_iter()
+            .filter(|request| !request.is_watch() && !request.is_for("leases"))
+            .collect();
+        let mut row = Row::new(Scenario::Idle.name(), self.services);
+        row.usage = Some(running.usage()?.since(used));
+        row.more.insert("requests", json!(requests.len()));
+        row.remark = format!("{} requests in {} s", requests.len(), IDLE.as_secs());
+        for request in requests.iter().take(5) {
+            self.output.say(format_args!("  {} {}", request.method, request.path));
+        }
+        self.audit(&mut row, namespace, watch).await?;
+        running.stop().await?;
+        Ok(row)
+    }
+}
+
+fn addresses(known: &Known) -> BTreeMap<String, String> {
+    let services = known.services.iter();
+    services.filter_map(|(name, track)| Some((name.clone(), track.address.clone()?))).collect()
+}
+
+/// From the answer to the create until the address was seen; seen before the answer is zero.
+fn latencies(created: &[Created], known: &Known) -> Vec<Duration> {
+    let times = created.iter().filter_map(|one| {
+        let first = known.services.get(&one.name)?.first?;
+        Some(first.saturating_duration_since(one.at))
+    });
+    times.collect()
+}

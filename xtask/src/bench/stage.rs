@@ -1,0 +1,295 @@
+//! The cluster the bench works on: Services by the thousand, pools, and sweeping up after them.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use kube::Client;
+use kube::api::ListParams;
+use landfall_api::{IP, name, words};
+use landfall_ipam::{ClaimFact, HolderFact, check};
+use landfall_testkit::{ControlPlane, control_plane};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::error::{Error, Result};
+use super::raw::{Call, spread};
+use super::watch::{self, AddressIn, Meta, services_path};
+
+/// The range of RFC 2544, made for benchmarks. The limits use the lower half, pools the upper.
+const LIMIT_BASE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
+const POOL_BASE: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 0);
+/// Addresses in one half of the range: what one scenario can have at most.
+pub(super) const MOST_ADDRESSES: u32 = 65_536;
+
+/// Enough to keep the API server busy with what is not measured.
+const SWEEP_WIDTH: usize = 32;
+pub(super) const IPS_PATH: &str = "/apis/paas.org/v1/ips";
+const IPGROUPS_PATH: &str = "/apis/paas.org/v1/ipgroups";
+
+pub(super) fn limit_address(index: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(LIMIT_BASE.to_bits() + index)
+}
+
+fn pool_address(index: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(POOL_BASE.to_bits() + index)
+}
+
+/// What the operator runs as.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// Whether its rights are those of the manifests, or everything.
+    pub(super) least: bool,
+}
+
+/// The control plane and who talks to it.
+pub(super) struct Stage {
+    pub(super) plane: ControlPlane,
+    pub(super) admin: Client,
+    pub(super) account: Account,
+    pub(super) address_in: AddressIn,
+    /// Whether pools are ours to make.
+    pub(super) own_pools: bool,
+}
+
+/// A Service that was created and when the API server said so.
+#[derive(Clone, Debug)]
+pub(super) struct Created {
+    pub(super) name: String,
+    pub(super) at: Instant,
+}
+
+#[derive(Debug, Deserialize)]
+struct Object {
+    metadata: Meta,
+}
+
+impl Stage {
+    /// Starts the control plane with our kinds and the operator's account.
+    pub(super) async fn start(root: &Path, address_in: AddressIn, ours: bool) -> Result<Self> {
+        let plane = ControlPlane::start().await?;
+        plane.install_crds(&root.join("deploy/crds")).await?;
+        let account = account(&plane, root, ours).await?;
+        let admin = plane.admin_client().await?;
+        Ok(Self { plane, admin, account, address_in, own_pools: ours })
+    }
+
+    /// What an operator is started with; through a proxy if `server` is given.
+    pub(super) async fn kubeconfig(&self, server: Option<&str>) -> Result<PathBuf> {
+        if self.own_pools || server.is_some() {
+            let Account { namespace, name, .. } = &self.account;
+            let server = server.unwrap_or_else(|| self.plane.url());
+            return Ok(self.plane.service_account_kubeconfig_via(namespace, name, server).await?);
+        }
+        Ok(self.plane.admin_kubeconfig().to_owned())
+    }
+
+    /// A client like the operator's: the same rights, the same stack, connections of its own.
+    pub(super) async fn operator_client(&self) -> Result<Client> {
+        Ok(control_plane::client_from(&self.kubeconfig(None).await?).await?)
+    }
+
+    /// Makes a namespace, and a pool of that name with exactly `size` addresses.
+    pub(super) async fn open(&self, namespace: &str, size: Option<u32>) -> Result<()> {
+        self.plane.ensure_namespace(namespace).await?;
+        if let Some(size) = size.filter(|_| self.own_pools) {
+            let last = pool_address(size.clamp(1, MOST_ADDRESSES) - 1);
+            let pool = json!({
+                "apiVersion": "paas.org/v1",
+                "kind": "IPGroup",
+                "metadata": { "name": namespace },
+                "spec": { "ranges": [format!("{POOL_BASE}-{last}")] },
+            });
+            let call = Call::create(IPGROUPS_PATH, bytes(&pool, "a pool")?);
+            call.send(&self.admin).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the Services, the pool, the claims and the namespace. No operator may be running.
+    pub(super) async fn close(&self, namespace: &str) -> Result<()> {
+        let services = watch::list(&self.admin, namespace).await?;
+        let paths = services
+            .iter()
+            .map(|seen| format!("{}/{}", services_path(namespace), seen.metadata.name));
+        self.delete_all(paths.collect()).await?;
+        let claims = self.claims(namespace).await?;
+        let paths = claims.iter().filter_map(|claim| claim.metadata.name.as_deref());
+        self.delete_all(paths.map(|name| format!("{IPS_PATH}/{name}")).collect()).await?;
+        if self.own_pools {
+            let pool = format!("{IPGROUPS_PATH}/{namespace}");
+            Call::delete(pool).send_unless_gone(&self.admin).await?;
+        }
+        let path = format!("/api/v1/namespaces/{namespace}");
+        Call::delete(path.clone()).send_unless_gone(&self.admin).await?;
+        // There is no controller manager to do this, and the namespace is empty.
+        let finalized = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": { "name": namespace },
+            "spec": { "finalizers": [] },
+        });
+        let call = Call::put(format!("{path}/finalize"), bytes(&finalized, "a namespace")?);
+        call.send_unless_gone(&self.admin).await
+    }
+
+    pub(super) async fn delete_all(&self, paths: Vec<String>) -> Result<()> {
+        let client = self.admin.clone();
+        spread(SWEEP_WIDTH, paths, move |path| {
+            let client = client.clone();
+            async move { Call::delete(path).send_unless_gone(&client).await }
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Creates Services `from..to`, `width` at a time.
+    pub(super) async fn create_services(
+        &self,
+        namespace: &str,
+        range: std::ops::Range<u32>,
+        width: usize,
+    ) -> Result<Vec<Created>> {
+        let calls = range.map(|index| create_service(namespace, &service_name(index)));
+        let calls = calls.collect::<Result<Vec<_>>>()?;
+        let client = self.admin.clone();
+        spread(width, calls, move |(name, call)| {
+            let client = client.clone();
+            async move {
+                call.send(&client).await?;
+                Ok(Created { name, at: Instant::now() })
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn create_one(&self, namespace: &str, name: &str) -> Result<Created> {
+        let (name, call) = create_service(namespace, name)?;
+        let made: Object = call.ask(&self.admin).await?;
+        debug_assert_eq!(made.metadata.name, name);
+        Ok(Created { name, at: Instant::now() })
+    }
+
+    pub(super) async fn delete_one(&self, namespace: &str, name: &str) -> Result<()> {
+        let path = format!("{}/{name}", services_path(namespace));
+        Call::delete(path).send(&self.admin).await.map(drop)
+    }
+
+    /// The claims of the pool that is named like the namespace.
+    async fn claims(&self, pool: &str) -> Result<Vec<IP>> {
+        let api: kube::Api<IP> = kube::Api::all(self.admin.clone());
+        let params = ListParams::default().labels(&format!("{}={pool}", words::LABEL_IPGROUP));
+        Ok(api.list(&params).await.map_err(Error::kube("listing claims"))?.items)
+    }
+
+    /// What is wrong between Services and claims: addresses shown twice, and every violation.
+    pub(super) async fn audit(&self, namespace: &str) -> Result<Audit> {
+        let services = watch::list(&self.admin, namespace).await?;
+        let holders: Vec<_> = services
+            .iter()
+            .map(|seen| HolderFact {
+                id: seen.metadata.uid.clone(),
+                shows: seen
+                    .address(&self.address_in)
+                    .and_then(|address| address.parse().ok())
+                    .into_iter()
+                    .collect(),
+            })
+            .collect();
+        let mut shown: Vec<_> = holders.iter().flat_map(|holder| &holder.shows).collect();
+        shown.sort_unstable();
+        let doubled = shown.windows(2).filter(|pair| pair[0] == pair[1]).count();
+        let mut violations = Vec::new();
+        if self.own_pools {
+            let claims = self.claims(namespace).await?;
+            let claims: Vec<_> = claims
+                .iter()
+                .filter_map(|claim| {
+                    let addr = name::parse(claim.metadata.name.as_deref()?).ok()?;
+                    let holders = claim.spec.holders.iter();
+                    let holders = holders.filter_map(|holder| holder.uid.clone()).collect();
+                    let reserved = claim.spec.reserved_for.is_some();
+                    Some(ClaimFact { addr, holders, reserved })
+                })
+                .collect();
+            violations.extend(check(&claims, &holders).iter().map(ToString::to_string));
+        }
+        Ok(Audit { doubled, violations })
+    }
+
+    /// How long the lists take that an operator needs before it is ready, one after another.
+    pub(super) async fn time_of_lists(&self) -> Result<f64> {
+        let begin = Instant::now();
+        for path in [IPS_PATH, IPGROUPS_PATH, "/api/v1/namespaces", "/api/v1/services"] {
+            Call::get(path).send(&self.admin).await?;
+        }
+        Ok(begin.elapsed().as_secs_f64())
+    }
+}
+
+/// What the cluster looks like once it has come to rest.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Audit {
+    pub(super) doubled: usize,
+    pub(super) violations: Vec<String>,
+}
+
+pub(super) fn service_name(index: u32) -> String {
+    format!("web-{index:05}")
+}
+
+fn create_service(namespace: &str, name: &str) -> Result<(String, Call)> {
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": { "name": name },
+        "spec": {
+            "type": "LoadBalancer",
+            // There are fewer node ports than Services in a large run, and nobody uses them here.
+            "allocateLoadBalancerNodePorts": false,
+            "selector": { "app": name },
+            "ports": [{ "name": "https", "port": 443 }],
+        },
+    });
+    let call = Call::create(services_path(namespace), bytes(&service, "a Service")?);
+    Ok((name.to_owned(), call))
+}
+
+pub(super) fn bytes(value: &impl serde::Serialize, what: &str) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(Error::json(what))
+}
+
+/// Applies `deploy/rbac.yaml`, or gives the operator every right as long as there is none.
+async fn account(plane: &ControlPlane, root: &Path, ours: bool) -> Result<Account> {
+    let namespace = "landfall-system";
+    plane.ensure_namespace(namespace).await?;
+    let rbac = root.join("deploy/rbac.yaml");
+    if ours && rbac.exists() {
+        let path = rbac.to_string_lossy();
+        plane.kubectl(&["apply", "--server-side", "-f", &path]).await?;
+        let listed = plane.kubectl(&["get", "-o", "json", "-f", &path]).await?;
+        let listed: serde_json::Value =
+            serde_json::from_str(&listed).map_err(Error::json("deploy/rbac.yaml"))?;
+        let accounts = listed["items"].as_array().into_iter().flatten();
+        let meta = accounts
+            .filter(|item| item["kind"] == "ServiceAccount")
+            .map(|item| &item["metadata"])
+            .find_map(|meta| Some((meta["namespace"].as_str()?, meta["name"].as_str()?)));
+        let (namespace, name) = meta.ok_or(Error::NoAccount { path: rbac.clone() })?;
+        return Ok(Account { namespace: namespace.into(), name: name.into(), least: true });
+    }
+    let name = "bench-operator";
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": { "name": name },
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin",
+        },
+        "subjects": [{ "kind": "ServiceAccount", "namespace": namespace, "name": name }],
+    });
+    plane.apply_yaml(&binding.to_string()).await?;
+    Ok(Account { namespace: namespace.into(), name: name.into(), least: false })
+}

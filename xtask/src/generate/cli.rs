@@ -1,0 +1,56 @@
+//! `docs/reference/cli.md`: verbs and flags as the binary itself defines them.
+
+use clap::{Arg, Command, CommandFactory as _};
+
+use super::{File, NOTICE, cell};
+
+const HEAD: &str = "# Command line
+
+A flag wins over its variable, and the variable over the default. The exit code is 0 when done, 1
+when it could not be done and 2 when the command line is wrong. The log goes to stderr.
+";
+
+const FLAGS: &str = "| flag | variable | default | meaning |\n| --- | --- | --- | --- |";
+
+pub(super) fn file() -> File {
+    let mut cli = landfall::args::Cli::command();
+    // Fills in what verbs inherit.
+    cli.build();
+    let mut page = vec![format!("<!-- {NOTICE} -->\n{HEAD}\n## All verbs\n\n{FLAGS}")];
+    page.extend(cli.get_arguments().filter_map(row));
+    for verb in cli.get_subcommands().filter(|verb| verb.get_name() != "help") {
+        page.push(format!("\n## landfall {}\n\n{}.\n\n{FLAGS}", verb.get_name(), about(verb)));
+        page.extend(verb.get_arguments().filter(|arg| !arg.is_global_set()).filter_map(row));
+    }
+    page.push(String::new());
+    File { path: "docs/reference/cli.md".to_owned(), text: page.join("\n") }
+}
+
+fn about(verb: &Command) -> String {
+    verb.get_about().map(ToString::to_string).unwrap_or_default()
+}
+
+/// A flag's row; nothing for those that clap adds.
+fn row(arg: &Arg) -> Option<String> {
+    let flag = arg.get_long().filter(|flag| !matches!(*flag, "help" | "version"))?;
+    let value = arg.get_value_names().into_iter().flatten().next();
+    let separator = if arg.is_require_equals_set() { '=' } else { ' ' };
+    let value = value.map(|name| format!("{separator}{name}")).unwrap_or_default();
+    let variable = arg.get_env().map(|name| code(&name.to_string_lossy())).unwrap_or_default();
+    let default: Vec<_> =
+        arg.get_default_values().iter().map(|value| code(&value.to_string_lossy())).collect();
+    let help = arg.get_help().map(ToString::to_string);
+    let values: Vec<_> =
+        arg.get_possible_values().iter().map(|value| code(value.get_name())).collect();
+    let values = (!values.is_empty()).then(|| format!("One of {}", values.join(", ")));
+    let meaning: Vec<_> = help.into_iter().chain(values).collect();
+    Some(format!(
+        "| `--{flag}{value}` | {variable} | {} | {}. |",
+        default.join(", "),
+        cell(&meaning.join(". "))
+    ))
+}
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}

@@ -1,0 +1,128 @@
+//! `docs/reference/metrics.md`: what `/metrics` serves.
+//!
+//! Names and help come from the real registry. A registry shows neither the type nor the labels of a
+//! metric that has no value yet, so those stand here; a metric that is missing here, or here only,
+//! fails the generator.
+
+use std::collections::BTreeMap;
+
+use landfall_controllers::leadership::Leadership;
+use landfall_ipam::Reason;
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+
+use super::{Error, File, NOTICE, cell};
+
+const PATH: &str = "docs/reference/metrics.md";
+
+const HEAD: &str = "# Metrics
+
+`landfall operator` serves them in the OpenMetrics text format under `/metrics` of its admin address.
+Labels take values from closed lists and names of pools, so the number of series is bounded. Only
+the leader plans and calls; the operators that stand by show zeros.
+
+| metric | type | labels | meaning |
+| --- | --- | --- | --- |";
+
+/// What the registry does not tell before there is a value.
+struct Metric {
+    /// As registered.
+    name: &'static str,
+    /// What the text format adds, as one writes it in a query.
+    suffix: &'static str,
+    kind: &'static str,
+    labels: &'static str,
+}
+
+const METRICS: &[Metric] = &[
+    Metric { name: "landfall_build", suffix: "_info", kind: "info", labels: "`version`" },
+    Metric { name: "landfall_leader", suffix: "", kind: "gauge", labels: "" },
+    Metric {
+        name: "landfall_calls",
+        suffix: "_total",
+        kind: "counter",
+        labels: "`effect`: `take`, `touch`, `publish`, `release`, `look`, `pool_status`, `event`; \
+                 `result`: `done`, `exists`, `conflict`, `not_found`, `refused`, `unknown`, `not_sent`",
+    },
+    Metric {
+        name: "landfall_services_pending",
+        suffix: "",
+        kind: "gauge",
+        labels: "`reason`: {reasons}",
+    },
+    Metric {
+        name: "landfall_pool_addresses",
+        suffix: "",
+        kind: "gauge",
+        labels: "`pool`: kind and name such as `IPGroup/dmz`; `state`: `capacity`, `used`, `free`",
+    },
+    Metric { name: "landfall_plan", suffix: "_seconds", kind: "histogram", labels: "" },
+    Metric { name: "landfall_allocation", suffix: "_seconds", kind: "histogram", labels: "" },
+    Metric { name: "landfall_events_dropped", suffix: "_total", kind: "counter", labels: "" },
+];
+
+pub(super) fn files() -> Result<Vec<File>, Error> {
+    let mut registered = registered();
+    let reasons: Vec<_> = Reason::ALL.iter().map(|reason| format!("`{reason}`")).collect();
+    let reasons = reasons.join(", ");
+    let mut page = vec![format!("<!-- {NOTICE} -->\n{HEAD}")];
+    let mut wrong = Vec::new();
+    for Metric { name, suffix, kind, labels } in METRICS {
+        let Some(help) = registered.remove(*name) else {
+            wrong.push(format!("{name} is described but not registered"));
+            continue;
+        };
+        let labels = cell(&labels.replace("{reasons}", &reasons));
+        let help = cell(help.trim_end_matches('.'));
+        page.push(format!("| `{name}{suffix}` | {kind} | {labels} | {help}. |"));
+    }
+    wrong.extend(registered.keys().map(|name| format!("{name} is registered but not described")));
+    if wrong.is_empty() {
+        page.push(String::new());
+        Ok(vec![File { path: PATH.to_owned(), text: page.join("\n") }])
+    } else {
+        Err(Error::Metrics(wrong))
+    }
+}
+
+/// Help by name of everything the operator registers.
+fn registered() -> BTreeMap<String, String> {
+    let mut registry = Registry::default();
+    landfall::metrics::register(&mut registry, &Leadership::always());
+    landfall_controllers::services::Metrics::register(&mut registry);
+    let mut found = from_descriptors(&format!("{registry:?}"));
+    let mut encoded = String::new();
+    // Writing to a string fails only if a metric does; then it is missing, and the caller says so.
+    if text::encode(&mut encoded, &registry).is_ok() {
+        // Only the text adds units, so what begins like a descriptor's name is known already.
+        for (name, help) in from_text(&encoded) {
+            if !found.keys().any(|known| name.starts_with(known.as_str())) {
+                found.insert(name, help);
+            }
+        }
+    }
+    found
+}
+
+/// The registry gives its descriptors away only through `Debug`; metrics without a value appear
+/// nowhere else.
+fn from_descriptors(debug: &str) -> BTreeMap<String, String> {
+    let quoted = |text: &str| text.split_once('"').map(|(value, _)| value.to_owned());
+    debug
+        .split("name: \"")
+        .skip(1)
+        .filter_map(|rest| {
+            let name = quoted(rest)?;
+            let help = quoted(rest.split_once("help: \"")?.1)?;
+            name.starts_with("landfall_").then_some((name, help))
+        })
+        .collect()
+}
+
+/// `# HELP name words` lines; collectors appear only here.
+fn from_text(encoded: &str) -> impl Iterator<Item = (String, String)> {
+    encoded.lines().filter_map(|line| {
+        let (name, help) = line.strip_prefix("# HELP ")?.split_once(' ')?;
+        Some((name.to_owned(), help.to_owned()))
+    })
+}

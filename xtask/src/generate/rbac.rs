@@ -1,0 +1,127 @@
+//! `deploy/rbac.yaml`: the operator's account and exactly the rights that the code asks for.
+
+use landfall_controllers::permissions::Rule;
+use serde_json::{Value, json};
+
+use super::{Error, File, NOTICE};
+
+/// Where the operator runs and keeps its lease, unless told otherwise.
+const NAMESPACE: &str = "landfall-system";
+/// The operator's account, and the name of its roles.
+const ACCOUNT: &str = "landfall-operator";
+/// What everybody who may look at a namespace may also read.
+const VIEW: &str = "landfall-view";
+
+pub(super) fn files() -> Result<Vec<File>, Error> {
+    let path = "deploy/rbac.yaml".to_owned();
+    let mut text = format!("# {NOTICE}\n");
+    for (index, object) in objects().iter().enumerate() {
+        if index > 0 {
+            text.push_str("---\n");
+        }
+        match serde_saphyr::to_string(object) {
+            Ok(yaml) => text.push_str(&yaml),
+            Err(source) => return Err(Error::Yaml { path, source }),
+        }
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    Ok(vec![File { path, text }])
+}
+
+fn objects() -> Vec<Value> {
+    // The strictest profile: the operator needs nothing from its node.
+    let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+    let account = json!({ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE });
+    let view = Rule {
+        groups: &["paas.org"],
+        resources: &["ipgroups", "ips"],
+        verbs: &["get", "list", "watch"],
+        names: &[],
+    };
+    vec![
+        json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": { "name": NAMESPACE, "labels": labels },
+        }),
+        json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": { "name": ACCOUNT, "namespace": NAMESPACE },
+        }),
+        role(
+            "ClusterRole",
+            &json!({ "name": ACCOUNT }),
+            landfall_controllers::services::PERMISSIONS,
+        ),
+        binding("ClusterRole", &json!({ "name": ACCOUNT }), &account),
+        role(
+            "Role",
+            &json!({ "name": ACCOUNT, "namespace": NAMESPACE }),
+            landfall::permissions::NAMESPACED,
+        ),
+        binding("Role", &json!({ "name": ACCOUNT, "namespace": NAMESPACE }), &account),
+        role(
+            "ClusterRole",
+            &json!({
+                "name": VIEW,
+                "labels": { "rbac.authorization.k8s.io/aggregate-to-view": "true" },
+            }),
+            &[view],
+        ),
+    ]
+}
+
+fn role(kind: &str, metadata: &Value, rules: &[Rule]) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "rules": rules.iter().map(rule).collect::<Vec<_>>(),
+    })
+}
+
+fn rule(rule: &Rule) -> Value {
+    let mut value =
+        json!({ "apiGroups": rule.groups, "resources": rule.resources, "verbs": rule.verbs });
+    // An empty list of names would mean "none", not "all".
+    if !rule.names.is_empty() {
+        value["resourceNames"] = json!(rule.names);
+    }
+    value
+}
+
+fn binding(role: &str, metadata: &Value, subject: &Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": format!("{role}Binding"),
+        "metadata": metadata,
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": role,
+            "name": ACCOUNT,
+        },
+        "subjects": [subject],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_restrict_a_rule_only_where_there_are_some() {
+        let free = Rule { groups: &[""], resources: &["pods"], verbs: &["get"], names: &[] };
+        assert!(rule(&free).get("resourceNames").is_none());
+        assert_eq!(rule(&Rule { names: &["a"], ..free })["resourceNames"], json!(["a"]));
+    }
+
+    #[test]
+    fn nobody_gets_a_wildcard() {
+        for object in objects() {
+            assert!(!object.to_string().contains('*'), "{object}");
+        }
+    }
+}
