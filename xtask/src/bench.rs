@@ -14,12 +14,11 @@ mod subject;
 mod watch;
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use crate::cargo;
 use crate::output::Output;
 pub(crate) use error::{Error, Result};
 use report::{Report, Row};
@@ -83,13 +82,17 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<()> {
     if cfg!(debug_assertions) {
         return run_in_release(output);
     }
-    if args.operator_cmd.is_none() && args.operator_binary.is_none() {
-        output.say("building the release operator");
-        cargo(&["build", "--quiet", "--release", "-p", "landfall"])?;
-    }
+    let binary = match &args.operator_binary {
+        Some(binary) => binary.clone(),
+        None if args.operator_cmd.is_some() => PathBuf::new(),
+        None => {
+            output.say("building the release operator");
+            cargo::build_operator(true)?
+        }
+    };
     let runtime =
         tokio::runtime::Runtime::new().map_err(Error::io("starting the async runtime"))?;
-    let report = runtime.block_on(bench(args, output))?;
+    let report = runtime.block_on(bench(args, binary, output))?;
     tell(args, &report, output)?;
     let troubles: Vec<_> = report.rows.iter().filter_map(Row::trouble).collect();
     if troubles.is_empty() { Ok(()) } else { Err(Error::Harm(troubles.join("\n"))) }
@@ -111,8 +114,8 @@ fn tell(args: &Args, report: &Report, output: &Output) -> Result<()> {
     Ok(())
 }
 
-async fn bench(args: &Args, output: &Output) -> Result<Report> {
-    let root = repository();
+async fn bench(args: &Args, binary: PathBuf, output: &Output) -> Result<Report> {
+    let root = cargo::repository();
     let ours = args.operator_cmd.is_none();
     output.say("starting the control plane");
     let stage = Stage::start(root, args.address_in.clone(), ours).await?;
@@ -121,13 +124,7 @@ async fn bench(args: &Args, output: &Output) -> Result<Report> {
         stage.plane.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &path]).await?;
     }
     let subject = match &args.operator_cmd {
-        None => Subject::Landfall {
-            binary: match &args.operator_binary {
-                Some(binary) => binary.clone(),
-                None => target_dir(root).join("release/landfall"),
-            },
-            namespace: stage.account.namespace.clone(),
-        },
+        None => Subject::Landfall { binary, namespace: stage.account.namespace.clone() },
         Some(command) => {
             Subject::Other { command: command.clone(), log: stage.plane.dir().join("operator.log") }
         }
@@ -211,31 +208,8 @@ fn failed(scenario: Scenario, bench: &Bench<'_>, error: &Error) -> Row {
 
 fn run_in_release(output: &Output) -> Result<()> {
     output.say("building the bench for release");
-    let mut command = Command::new(cargo_path());
+    let mut command = cargo::command();
     command.args(["run", "--quiet", "--release", "-p", "xtask", "--"]).args(env::args_os().skip(1));
     // Only returns when it could not become that process.
     Err(Error::io("running the release build of the bench")(command.exec()))
-}
-
-fn cargo(args: &[&str]) -> Result<()> {
-    let title = format!("cargo {}", args.join(" "));
-    let mut command = Command::new(cargo_path());
-    command.args(args).current_dir(repository());
-    let status = command.status().map_err(Error::io(format!("running `{title}`")))?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(Error::Command { command: title, status: status.to_string() })
-}
-
-fn cargo_path() -> OsString {
-    env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
-}
-
-fn repository() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-}
-
-fn target_dir(root: &Path) -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }

@@ -18,8 +18,8 @@ pub(crate) enum Error {
     Request { path: String, source: http::Error },
     #[error("reading or writing JSON of {what}")]
     Json { what: String, source: serde_json::Error },
-    #[error("`{command}` failed ({status})")]
-    Command { command: String, status: String },
+    #[error(transparent)]
+    Cargo(#[from] crate::cargo::Error),
     #[error("{} names no ServiceAccount for the operator", path.display())]
     NoAccount { path: PathBuf },
     #[error("never finished: {what} after {seconds} s; {missing}")]

@@ -142,6 +142,8 @@ impl Planner {
         }
         self.wake_delayed(now);
         self.plan_looks(now, &mut effects);
+        // Who waits comes before who has just arrived.
+        self.serve_freed(now, &mut effects);
         while let Some((_, key)) = self.dirty.pop_first() {
             self.plan_service(&key, now, &mut effects);
         }
@@ -235,7 +237,7 @@ impl Planner {
     /// Decides about one Service and everything claimed in its name.
     fn plan_service(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
         // What is under way or due comes back with a report, and that marks the Service again.
-        if self.calls.contains_key(key) || self.looks.contains_key(key) {
+        if self.is_engaged(key) {
             return;
         }
         let Some(service) = self.world.services.get(key) else {
@@ -477,14 +479,24 @@ impl Planner {
         }
     }
 
+    /// Whether a call about the Service is under way or due.
+    fn is_engaged(&self, key: &ServiceKey) -> bool {
+        self.calls.contains_key(key) || self.looks.contains_key(key)
+    }
+
     /// Gives each address that became free to the oldest that can use it.
     fn serve_freed(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        while let Some(addr) = self.freed.pop_first() {
+        for addr in std::mem::take(&mut self.freed) {
             let covering = self.world.book.pools().filter(|pool| pool.contains(addr));
             let pools: Vec<_> = covering.map(|pool| pool.name.clone()).collect();
             let mut last: Option<Turn> = None;
             while !self.world.book.is_taken(addr) {
                 let Some(turn) = self.waiting.next_for(addr, &pools, last.as_ref()) else { break };
+                if self.is_engaged(&turn.1) {
+                    // Its turn all the same: the report of its call brings us back.
+                    self.freed.insert(addr);
+                    break;
+                }
                 self.plan_service(&turn.1, now, effects);
                 last = Some(turn);
             }

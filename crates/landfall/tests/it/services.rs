@@ -9,5 +9,6 @@ mod first_slice;
 mod idle;
 mod many;
 mod random;
+mod stale;
 mod stops;
 mod waking;

@@ -380,7 +380,6 @@ impl Tenant {
         for service in self.services.list(&ListParams::default()).await.unwrap() {
             delete(&self.services, &service).await;
         }
-        let mine = format!("/{}/", self.namespace);
         wait::until("every claim of this test to go", LONG, async || {
             let seen = Snapshot::take(&self.client).await.map_err(|error| format!("{error:?}"))?;
             let left: Vec<_> = seen
@@ -394,7 +393,7 @@ impl Tenant {
                 })
                 .map(|claim| format!("{}: {:?}", claim.name_any(), claim.spec.holders))
                 .collect();
-            if left.is_empty() { Ok(()) } else { Err(format!("{mine} {left:?}")) }
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await
         .unwrap();

@@ -1,14 +1,16 @@
 //! What waits is served as soon as what it waits for is there; what was disturbed is repaired.
 
+use http::Method;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
 use kube::api::PostParams;
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::shown;
+use landfall_testkit::proxy::{Action, Record};
 use landfall_testkit::wait;
 use serde_json::json;
 
-use crate::stage::{LONG, Tenant, ip, tenant};
+use crate::stage::{LONG, Tenant, arena, ip, tenant};
 
 /// Creates a Service that is younger than another one: ages count in whole seconds.
 async fn create_younger(tenant: &Tenant, name: &str, than: &Service) -> Service {
@@ -173,4 +175,47 @@ async fn a_service_made_anew_under_the_same_name_is_another_one() {
     tenant.create(load_balancer("web").asking("10.4.5.2")).await;
     tenant.shows("web", &["10.4.5.2"]).await;
     tenant.ends(&["wake-anew"]).await;
+}
+
+/// The oldest may be busy at the very moment: its condition is being written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_freed_address_waits_for_the_oldest_while_its_condition_is_being_written() {
+    let arena = arena().await;
+    let tenant = arena.tenant("wake-busy").await;
+    tenant.pool(pool("wake-busy", &["10.4.6.0/32"])).await;
+    let proxy = arena.proxy().await;
+    let operator = arena.operator_via(&proxy).await;
+    tenant.create(load_balancer("has")).await;
+    tenant.shows("has", &["10.4.6.0"]).await;
+    let oldest = tenant.create(load_balancer("z-oldest")).await;
+    create_younger(&tenant, "a-youngest", &oldest).await;
+    for name in ["z-oldest", "a-youngest"] {
+        tenant.says(name, "False", "Exhausted", "").await;
+    }
+
+    // Another pool changes what both are told; one of them is told slowly.
+    proxy.once(
+        |request| request.is_write() && request.path.ends_with("/services/z-oldest/status"),
+        Action::HoldReply,
+    );
+    let draining = pool("wake-drain", &["10.4.6.8/30"]).with(|spec| spec.drain = Some(true));
+    tenant.pool(draining).await;
+    for name in ["z-oldest", "a-youngest"] {
+        tenant.says(name, "False", "Exhausted", "IPGroup/wake-drain: it is draining").await;
+    }
+    let mark = proxy.mark();
+    tenant.delete("has").await;
+    wait::until("the release", LONG, async || {
+        let done = |request: &Record| {
+            request.is_for("ips") && request.method == Method::DELETE && request.status.is_some()
+        };
+        proxy.requests_since(mark).iter().any(done)
+    })
+    .await
+    .unwrap();
+    proxy.thaw();
+    tenant.shows("z-oldest", &["10.4.6.0"]).await;
+    tenant.says("a-youngest", "False", "Exhausted", "").await;
+    tenant.settled().await;
+    drop(operator);
 }

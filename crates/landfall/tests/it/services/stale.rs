@@ -1,0 +1,108 @@
+//! Operators whose watches are silent: what they remember of their own writes, and what they ask
+//! before they take something away, must do.
+
+use http::{Method, StatusCode};
+use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
+use landfall_testkit::cluster::{Recorder, shown};
+use landfall_testkit::proxy::{Action, Record};
+use landfall_testkit::{Proxy, wait};
+use serde_json::json;
+
+use super::many::{all_served, burst};
+use crate::stage::{LONG, arena, ip};
+
+/// Breaks all watches and lets those of one kind begin again only after the thaw.
+async fn silence(proxy: &Proxy, kind: &'static str) {
+    let mark = proxy.mark();
+    proxy.add_rule(move |request| {
+        (request.is_for(kind) && request.is_watch()).then_some(Action::Freeze)
+    });
+    proxy.cut_connections();
+    wait::until(format!("the watch of {kind} to be asked for again"), LONG, async || {
+        let asked = |request: &Record| request.is_for(kind) && request.is_watch();
+        proxy.requests_since(mark).iter().any(asked)
+    })
+    .await
+    .unwrap();
+}
+
+fn takes(request: &Record) -> bool {
+    request.is_for("ips") && request.method == Method::POST
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_watch_of_claims_every_service_still_gets_one_address_and_no_more() {
+    let arena = arena().await;
+    let tenant = arena.tenant("stale-claims").await;
+    tenant.pool(pool("stale-claims", &["10.11.1.0/24"])).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let proxy = arena.proxy().await;
+    let operator = arena.operator_via(&proxy).await;
+    operator.wait_ready(LONG).await.unwrap();
+    silence(&proxy, "ips").await;
+    // Every second claim is made, and the operator does not hear of it.
+    let mut count = 0;
+    proxy.add_rule(move |request| {
+        count += usize::from(takes(request));
+        (takes(request) && count % 2 == 0).then_some(Action::LoseReply)
+    });
+    let mark = proxy.mark();
+    burst(&tenant, (0..40).map(|n| format!("s{n:02}"))).await;
+    let seen = all_served(&tenant).await;
+    assert_eq!(seen.shown().len(), 40);
+    let made = proxy.requests_since(mark);
+    let made = made.iter().filter(|r| takes(r) && r.status == Some(StatusCode::CREATED)).count();
+    assert_eq!(made, 40, "claims made for 40 Services");
+
+    proxy.clear_rules();
+    proxy.thaw();
+    tenant.delete("s00").await;
+    all_served(&tenant).await;
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert_eq!(history.moved(), []);
+}
+
+/// Rule 5 of the protocol: one operator has claimed and not yet published, the other believes that
+/// the Service wants no address.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_not_released_under_an_operator_that_is_about_to_publish_it() {
+    let arena = arena().await;
+    let tenant = arena.tenant("stale-release").await;
+    tenant.pool(pool("stale-release", &["10.11.2.0/30"])).await;
+    tenant.create(load_balancer("web").of_type("ClusterIP")).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let (stale, slow) = (arena.proxy().await, arena.proxy().await);
+    let stale_operator = arena.operator_via(&stale).await;
+    stale_operator.wait_ready(LONG).await.unwrap();
+    silence(&stale, "services").await;
+    let slow_operator = arena.operator_via(&slow).await;
+    slow_operator.wait_ready(LONG).await.unwrap();
+    slow.once(
+        |request| request.is_for("services") && request.method == Method::PATCH,
+        Action::Freeze,
+    );
+
+    let mark = stale.mark();
+    tenant.patch("web", json!({"spec": {"type": "LoadBalancer"}})).await;
+    // It learns of the claim, knows no such Service, and looks before it deletes.
+    let reads = |request: &Record| {
+        request.path.ends_with("/services/web")
+            && request.method == Method::GET
+            && request.status == Some(StatusCode::OK)
+    };
+    wait::until("the live read", LONG, async || stale.requests_since(mark).iter().any(reads))
+        .await
+        .unwrap();
+    assert!(tenant.claim("10.11.2.0").await.is_some());
+    assert!(shown(&tenant.get("web").await).is_empty(), "not published yet");
+    slow.thaw();
+    tenant.shows("web", &["10.11.2.0"]).await;
+    stale.clear_rules();
+    stale.thaw();
+    all_served(&tenant).await;
+    assert_eq!(shown(&tenant.get("web").await), [ip("10.11.2.0")]);
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert_eq!(history.moved(), []);
+}
