@@ -175,9 +175,6 @@ fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolNa
 /// Whether the pool serves this Service at all.
 fn serves(world: &World, view: &PoolView, service: &ServiceView) -> Result<(), Verdict> {
     use kube::core::SelectorExt as _;
-    if view.pool.is_err() {
-        return Err(Verdict::Invalid);
-    }
     if view.class != service.class {
         return Err(Verdict::OtherClass);
     }
@@ -190,6 +187,10 @@ fn serves(world: &World, view: &PoolView, service: &ServiceView) -> Result<(), V
     }
     if view.services.as_ref().is_some_and(|selector| !selector.matches(&service.labels)) {
         return Err(Verdict::OtherServices);
+    }
+    // Last: a bad pool is no reason for those it would not serve anyway.
+    if view.pool.is_err() {
+        return Err(Verdict::Invalid);
     }
     Ok(())
 }

@@ -406,7 +406,9 @@ impl Planner {
     ) -> bool {
         let mut conditions = service.conditions.clone();
         let changed = said.write(&mut conditions, now.wall);
-        if !changed && ingress.is_none() {
+        // A Service that came to us with its address is not written just to say that all is well.
+        let as_it_came = said.is_plain() && status::says_nothing(service);
+        if ingress.is_none() && (!changed || as_it_came) {
             return false;
         }
         let note = said.note(service);
@@ -486,15 +488,21 @@ impl Planner {
 
     /// Gives each address that became free to the oldest that can use it.
     fn serve_freed(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        for addr in std::mem::take(&mut self.freed) {
+        let freed = std::mem::take(&mut self.freed);
+        for addr in &freed {
+            self.world.settle(*addr);
+        }
+        for addr in freed {
             let covering = self.world.book.pools().filter(|pool| pool.contains(addr));
             let pools: Vec<_> = covering.map(|pool| pool.name.clone()).collect();
             let mut last: Option<Turn> = None;
             while !self.world.book.is_taken(addr) {
                 let Some(turn) = self.waiting.next_for(addr, &pools, last.as_ref()) else { break };
                 if self.is_engaged(&turn.1) {
-                    // Its turn all the same: the report of its call brings us back.
+                    // Its turn all the same: the report of its call brings us back. Meanwhile nobody
+                    // who has just arrived may have the address.
                     self.freed.insert(addr);
+                    self.world.book.take(addr);
                     break;
                 }
                 self.plan_service(&turn.1, now, effects);

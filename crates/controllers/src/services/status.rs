@@ -90,6 +90,11 @@ impl Said {
         )
     }
 
+    /// Whether it says no more than that the Service has what it wants.
+    pub(super) fn is_plain(&self) -> bool {
+        self.status == Status::True && self.reason == ALLOCATED
+    }
+
     /// Writes it among the Service's conditions; says whether that changes anything.
     pub(super) fn write(&self, conditions: &mut Vec<Condition>, now: Timestamp) -> bool {
         let (reason, message) = (&self.reason, &self.message);
@@ -109,6 +114,11 @@ impl Said {
             message: self.message.clone(),
         })
     }
+}
+
+/// Whether the Service carries no condition of ours.
+pub(super) fn says_nothing(service: &ServiceView) -> bool {
+    condition::get(&service.conditions, CONDITION_ALLOCATED).is_none()
 }
 
 fn bounded(mut text: String) -> String {

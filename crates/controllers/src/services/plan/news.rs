@@ -97,6 +97,10 @@ impl Planner {
         self.unindex_claim(old);
         self.release_delays.remove(&old.addr);
         self.settle(old.addr);
+        // Somebody who shows the address without a claim can have one now.
+        for key in self.world.shown.get(&old.addr).cloned().unwrap_or_default() {
+            self.mark(&key);
+        }
     }
 
     fn unindex_claim(&mut self, old: &ClaimView) {

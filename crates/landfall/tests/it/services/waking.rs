@@ -213,6 +213,9 @@ async fn a_freed_address_waits_for_the_oldest_while_its_condition_is_being_writt
     })
     .await
     .unwrap();
+    // Nor does one that has just arrived get ahead of it.
+    tenant.create(load_balancer("newcomer")).await;
+    tenant.says("newcomer", "False", "Exhausted", "").await;
     proxy.thaw();
     tenant.shows("z-oldest", &["10.4.6.0"]).await;
     tenant.says("a-youngest", "False", "Exhausted", "").await;
