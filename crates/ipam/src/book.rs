@@ -118,13 +118,19 @@ impl Book {
 
     /// The lowest address of a family that the pool can give now, or why it gives none.
     ///
-    /// Rules about who is served come before this; `auto_assign` and `drain` are judged here.
-    pub fn lowest_free(&self, name: &PoolName, family: Family) -> Result<IpAddr, Verdict> {
+    /// Rules about who is served come before this; `drain` is judged here, and `auto_assign` unless
+    /// the pool was `asked` for by name.
+    pub fn lowest_free(
+        &self,
+        name: &PoolName,
+        family: Family,
+        asked: bool,
+    ) -> Result<IpAddr, Verdict> {
         let shelf = self.shelves.get(name).ok_or(Verdict::Invalid)?;
         if !shelf.pool.ranges().has_family(family) {
             return Err(Verdict::NoFamily(family));
         }
-        if !shelf.pool.auto_assign {
+        if !shelf.pool.auto_assign && !asked {
             return Err(Verdict::OnRequestOnly);
         }
         if shelf.pool.drain {

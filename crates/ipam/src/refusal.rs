@@ -24,6 +24,10 @@ pub enum Reason {
     Draining,
     /// What was asked for cannot be read.
     Unparseable,
+    /// The namespace holds as many addresses as it may.
+    QuotaExceeded,
+    /// The asked-for pools do not exist.
+    PoolUnknown,
     /// The pools that would serve are themselves invalid.
     PoolInvalid,
     /// There is no pool at all.
@@ -34,7 +38,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, for tables and documentation.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Exhausted,
         Self::NotSelected,
         Self::Excluded,
@@ -43,6 +47,8 @@ impl Reason {
         Self::FamilyMissing,
         Self::Draining,
         Self::Unparseable,
+        Self::QuotaExceeded,
+        Self::PoolUnknown,
         Self::PoolInvalid,
         Self::NoPool,
         Self::LedgerRefused,
@@ -59,6 +65,8 @@ impl Reason {
             Self::FamilyMissing => "FamilyMissing",
             Self::Draining => "Draining",
             Self::Unparseable => "Unparseable",
+            Self::QuotaExceeded => "QuotaExceeded",
+            Self::PoolUnknown => "PoolUnknown",
             Self::PoolInvalid => "PoolInvalid",
             Self::NoPool => "NoPool",
             Self::LedgerRefused => "LedgerRefused",
@@ -85,7 +93,13 @@ impl Reason {
             Self::Draining => {
                 "The pools that may serve the Service are set to `drain` and give no more."
             }
-            Self::Unparseable => "What the Service asks for is not an address.",
+            Self::Unparseable => {
+                "What the Service asks for is not an address, or is more than one of a family."
+            }
+            Self::QuotaExceeded => {
+                "The namespace holds as many addresses of the pool as the pool's `quota` allows."
+            }
+            Self::PoolUnknown => "The annotation `landfall.dev/pool` names no pool that exists.",
             Self::PoolInvalid => {
                 "The pools that may serve the Service cannot be used; their `Ready` condition says why."
             }
@@ -115,6 +129,10 @@ impl Reason {
             Self::Unparseable => {
                 "Write an address such as `10.0.0.5` or `fd00::5`, or remove the request."
             }
+            Self::QuotaExceeded => {
+                "Delete a Service of the namespace, or raise the pool's `quota`; the oldest that waits is served at once."
+            }
+            Self::PoolUnknown => "Name a pool that exists, or create it.",
             Self::PoolInvalid => "Mend the pool as its `Ready` condition says.",
             Self::NoPool => "Create an `IPGroup`.",
             Self::LedgerRefused => {
@@ -133,6 +151,10 @@ impl fmt::Display for Reason {
 /// What one pool says to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
+    /// The request names other pools.
+    NotAsked,
+    /// There is no such pool.
+    Missing,
     /// Its `namespaceSelector` does not match.
     OtherNamespaces,
     /// Its `serviceSelector` does not match.
@@ -147,6 +169,8 @@ pub enum Verdict {
     Invalid,
     /// It gives no more.
     Draining,
+    /// The namespace holds as many of its addresses as it may.
+    OverQuota(u32),
     /// All its addresses of the family are taken.
     Full(Family),
 }
@@ -155,10 +179,13 @@ impl Verdict {
     /// The reason this verdict stands for when it is the nearest to a "yes".
     pub const fn reason(self) -> Reason {
         match self {
-            Self::OtherNamespaces
+            Self::NotAsked
+            | Self::OtherNamespaces
             | Self::OtherServices
             | Self::OtherClass
             | Self::OnRequestOnly => Reason::NotSelected,
+            Self::Missing => Reason::PoolUnknown,
+            Self::OverQuota(_) => Reason::QuotaExceeded,
             Self::NoFamily(_) => Reason::FamilyMissing,
             Self::Invalid => Reason::PoolInvalid,
             Self::Draining => Reason::Draining,
@@ -170,6 +197,11 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotAsked => f.write_str("the Service asks for other pools"),
+            Self::Missing => f.write_str("there is no such pool"),
+            Self::OverQuota(limit) => {
+                write!(f, "the namespace may hold {limit} of its addresses and does")
+            }
             Self::OtherNamespaces => f.write_str("its namespaceSelector does not match"),
             Self::OtherServices => f.write_str("its serviceSelector does not match"),
             Self::OtherClass => f.write_str("it serves another loadBalancerClass"),
@@ -192,6 +224,8 @@ pub enum Refusal {
         /// The text as written.
         input: String,
     },
+    /// Two addresses of one family are asked for.
+    TwoOfOneFamily(IpAddr, IpAddr),
     /// The asked-for address lies in no pool.
     OutsideEveryPool(IpAddr),
     /// The asked-for address is excluded by this pool.
@@ -217,7 +251,7 @@ impl Refusal {
     /// The reason, for the condition and for metrics.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Unparseable { .. } => Reason::Unparseable,
+            Self::Unparseable { .. } | Self::TwoOfOneFamily(..) => Reason::Unparseable,
             Self::OutsideEveryPool(_) => Reason::OutsideEveryPool,
             Self::Excluded(..) | Self::HeldBack(..) => Reason::Excluded,
             Self::TakenBy(..) => Reason::TakenBy,
@@ -241,6 +275,12 @@ impl fmt::Display for Refusal {
         match self {
             Self::Unparseable { field, input } => {
                 write!(f, "{field} {input:?} is not an address")?;
+            }
+            Self::TwoOfOneFamily(one, other) => {
+                write!(
+                    f,
+                    "{one} and {other} are both asked for, but a Service has one per family"
+                )?;
             }
             Self::OutsideEveryPool(addr) => write!(f, "{addr} lies in no pool")?,
             Self::Excluded(addr, pool) => write!(f, "{addr} is excluded by {pool}")?,

@@ -133,20 +133,33 @@ fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
     world.book.pool_of(addr).map_or(Slot::Foreign, |pool| Slot::Takes(addr, pool.name.clone()))
 }
 
-/// The lowest free address of the first pool that serves the Service.
+/// The lowest free address of the first pool that serves the Service: of those it asks for, in its
+/// own order, else of all.
 fn any(world: &World, service: &ServiceView, family: Family) -> Slot {
     let mut verdicts = Vec::new();
-    for view in world.pools_in_order() {
-        let verdict = match serves(world, view, service) {
-            Err(verdict) => verdict,
-            Ok(()) => match world.book.lowest_free(&view.name, family) {
-                Ok(addr) => return Slot::Takes(addr, view.name.clone()),
-                Err(verdict) => verdict,
-            },
-        };
-        verdicts.push((view.name.clone(), verdict));
+    for (name, view) in candidates(world, service) {
+        let given = view.ok_or(Verdict::Missing).and_then(|view| {
+            serves(world, view, service)?;
+            within_quota(world, view, service)?;
+            world.book.lowest_free(&name, family, service.pools.is_some())
+        });
+        match given {
+            Ok(addr) => return Slot::Takes(addr, name),
+            Err(verdict) => verdicts.push((name, verdict)),
+        }
     }
     Slot::Nothing(Refusal::NoneGives(family, verdicts))
+}
+
+/// The pools to ask, in order; one that the Service asks for may not exist.
+fn candidates<'a>(
+    world: &'a World,
+    service: &ServiceView,
+) -> Vec<(PoolName, Option<&'a PoolView>)> {
+    match &service.pools {
+        Some(names) => names.iter().map(|name| (name.clone(), world.pools.get(name))).collect(),
+        None => world.pools_in_order().map(|view| (view.name.clone(), Some(view))).collect(),
+    }
 }
 
 /// The pool that can give exactly this address to this Service.
@@ -157,7 +170,9 @@ fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolNa
         if !view.pool.as_ref().is_ok_and(|pool| pool.contains(addr)) {
             continue;
         }
-        match serves(world, view, service) {
+        let asked = service.pools.as_ref().is_none_or(|names| names.contains(&view.name));
+        let served = if asked { serves(world, view, service) } else { Err(Verdict::NotAsked) };
+        match served.and_then(|()| within_quota(world, view, service)) {
             Err(verdict) => verdicts.push((view.name.clone(), verdict)),
             Ok(()) => match world.book.can_give(&view.name, addr, || world.who_has(addr)) {
                 Ok(()) => return Ok(view.name.clone()),
@@ -170,6 +185,21 @@ fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolNa
         None if verdicts.is_empty() => Refusal::OutsideEveryPool(addr),
         None => Refusal::NotServed(addr, verdicts),
     })
+}
+
+/// Whether the namespace may hold one more address of the pool.
+fn within_quota(world: &World, view: &PoolView, service: &ServiceView) -> Result<(), Verdict> {
+    let namespace = service.key.namespace();
+    let limit = view.quota.as_ref().and_then(|quota| quota.of(namespace));
+    let Some(limit) = limit.map(|limit| u32::try_from(limit).unwrap_or_default()) else {
+        return Ok(());
+    };
+    let held = world.count_of(&view.name, namespace);
+    if held < usize::try_from(limit).unwrap_or(usize::MAX) {
+        Ok(())
+    } else {
+        Err(Verdict::OverQuota(limit))
+    }
 }
 
 /// Whether the pool serves this Service at all.

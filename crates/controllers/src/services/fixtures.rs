@@ -26,6 +26,7 @@ pub(super) fn service(key: &str) -> ServiceView {
         families: vec![Family::V4],
         require_all: false,
         request: Request::Any,
+        pools: None,
         labels: std::collections::BTreeMap::new(),
         shows: Vec::new(),
         shows_other: false,

@@ -39,12 +39,7 @@ pub(super) fn service(object: &Service) -> Option<ServiceView> {
         .map(|family| if family == "IPv6" { Family::V6 } else { Family::V4 })
         .collect();
     let families = if families.is_empty() { vec![Family::V4] } else { families };
-    let request = spec
-        .load_balancer_ip
-        .as_deref()
-        .map(str::trim)
-        .filter(|text| !text.is_empty())
-        .map_or(Request::Any, |text| request("spec.loadBalancerIP", text, &families));
+    let request = request(&object.metadata, spec.load_balancer_ip.as_deref(), &families);
     Some(ServiceView {
         key: service_key(&object.metadata),
         uid: text(object.metadata.uid.as_deref()),
@@ -55,6 +50,7 @@ pub(super) fn service(object: &Service) -> Option<ServiceView> {
         require_all: spec.ip_family_policy.as_deref() == Some("RequireDualStack"),
         families,
         request,
+        pools: pools_asked(&object.metadata),
         labels: object.metadata.labels.clone().unwrap_or_default(),
         shows_other: shows.len() < ingress.len(),
         shows,
@@ -62,14 +58,44 @@ pub(super) fn service(object: &Service) -> Option<ServiceView> {
     })
 }
 
-fn request(field: &'static str, text: &str, families: &[Family]) -> Request {
-    match text.parse::<IpAddr>() {
-        Err(_) => Request::Bad(Refusal::Unparseable { field, input: text.to_owned() }),
-        Ok(addr) if !families.contains(&Family::of(addr)) => {
-            Request::Bad(Refusal::WrongFamily(addr))
+/// The addresses a Service asks for, by annotation and by `spec.loadBalancerIP`, which may agree or
+/// complete each other but not contradict.
+fn request(metadata: &ObjectMeta, spec: Option<&str>, families: &[Family]) -> Request {
+    let listed = entries(metadata, words::ANNOTATION_ADDRESSES);
+    let listed = listed.into_iter().map(|text| (words::ANNOTATION_ADDRESSES, text));
+    let spec = spec.map(str::trim).filter(|text| !text.is_empty());
+    let mut addrs: Vec<IpAddr> = Vec::new();
+    for (field, text) in listed.chain(spec.map(|text| ("spec.loadBalancerIP", text))) {
+        let Ok(addr) = text.parse::<IpAddr>() else {
+            return Request::Bad(Refusal::Unparseable { field, input: text.to_owned() });
+        };
+        if !families.contains(&Family::of(addr)) {
+            return Request::Bad(Refusal::WrongFamily(addr));
         }
-        Ok(addr) => Request::Addresses(vec![addr]),
+        match addrs.iter().find(|other| Family::of(**other) == Family::of(addr)) {
+            Some(other) if *other == addr => {}
+            Some(other) => return Request::Bad(Refusal::TwoOfOneFamily(*other, addr)),
+            None => addrs.push(addr),
+        }
     }
+    if addrs.is_empty() { Request::Any } else { Request::Addresses(addrs) }
+}
+
+/// The pools a Service asks for; a bare name is that of an `IPGroup`.
+fn pools_asked(metadata: &ObjectMeta) -> Option<Vec<PoolName>> {
+    let names = entries(metadata, words::ANNOTATION_POOL);
+    let pools = names.iter().map(|name| {
+        let bare = name.strip_prefix(POOL_KIND).and_then(|rest| rest.strip_prefix('/'));
+        PoolName::new(&format!("{POOL_KIND}/{}", bare.unwrap_or(name)))
+    });
+    (!names.is_empty()).then(|| pools.collect())
+}
+
+/// The entries of an annotation that lists things, separated by commas.
+fn entries<'a>(metadata: &'a ObjectMeta, key: &str) -> Vec<&'a str> {
+    let text = metadata.annotations.as_ref().and_then(|all| all.get(key));
+    let parts = text.into_iter().flat_map(|text| text.split(',')).map(str::trim);
+    parts.filter(|part| !part.is_empty()).collect()
 }
 
 pub(super) fn service_key(metadata: &ObjectMeta) -> ServiceKey {
@@ -185,6 +211,7 @@ pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
         namespaces: None,
         services: None,
         class: None,
+        quota: None,
         ignored: Vec::new(),
         status: PoolStatusView::default(),
     };
@@ -205,6 +232,7 @@ pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
                 Ok(_) | Err(_) => Err(problems),
             };
             view.class = group.spec.load_balancer_class.as_deref().map(Arc::from);
+            view.quota.clone_from(&group.spec.quota);
             view.ignored = ignored(&group.spec);
             if let Some(status) = &group.status {
                 view.status = PoolStatusView {
@@ -235,14 +263,10 @@ fn selector(
 }
 
 fn ignored(spec: &IPGroupSpec) -> Vec<&'static str> {
-    [
-        ("quota", spec.quota.is_some()),
-        ("retainFor", spec.retain_for.is_some()),
-        ("announce", spec.announce.is_some()),
-    ]
-    .into_iter()
-    .filter_map(|(field, set)| set.then_some(field))
-    .collect()
+    [("retainFor", spec.retain_for.is_some()), ("announce", spec.announce.is_some())]
+        .into_iter()
+        .filter_map(|(field, set)| set.then_some(field))
+        .collect()
 }
 
 pub(super) fn version(metadata: &ObjectMeta) -> Version {

@@ -301,6 +301,7 @@ impl Planner {
     ) {
         self.begin_call(&service.key);
         self.world.busy.insert(addr, Busy::Writing);
+        self.world.give(&pool, service.key.namespace(), addr);
         self.settle(addr);
         effects.push(Effect::Take { addr, pool, holder: status::holder_now(service) });
     }
@@ -431,23 +432,39 @@ impl Planner {
             reason: first.reason(),
             addrs: Vec::new(),
             pools: Vec::new(),
+            quotas: Vec::new(),
         };
+        let namespace = service.key.namespace();
         for refusal in refusals {
             match refusal {
                 Refusal::TakenBy(addr, _) => wait.addrs.push(*addr),
-                Refusal::NoneGives(family, verdicts) => {
-                    let full =
-                        verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Full(_)));
-                    wait.pools.extend(full.map(|(pool, _)| (pool.clone(), *family)));
+                Refusal::NoneGives(_, verdicts) | Refusal::NotServed(_, verdicts) => {
+                    for (pool, verdict) in verdicts {
+                        match verdict {
+                            Verdict::Full(family) => wait.pools.push((pool.clone(), *family)),
+                            Verdict::OverQuota(_) => {
+                                wait.quotas.push((pool.clone(), namespace.to_owned()));
+                            }
+                            Verdict::NotAsked
+                            | Verdict::Missing
+                            | Verdict::OtherNamespaces
+                            | Verdict::OtherServices
+                            | Verdict::OtherClass
+                            | Verdict::OnRequestOnly
+                            | Verdict::NoFamily(_)
+                            | Verdict::Invalid
+                            | Verdict::Draining => {}
+                        }
+                    }
                 }
                 // These change only with a pool or with the Service, and both decide anew.
                 Refusal::Unparseable { .. }
+                | Refusal::TwoOfOneFamily(..)
                 | Refusal::OutsideEveryPool(_)
                 | Refusal::Excluded(..)
                 | Refusal::HeldBack(..)
                 | Refusal::WrongFamily(_)
-                | Refusal::LedgerRefused(_)
-                | Refusal::NotServed(..) => {}
+                | Refusal::LedgerRefused(_) => {}
             }
         }
         self.waiting.set(&service.key, wait);
@@ -478,6 +495,15 @@ impl Planner {
                 holder: holder.clone(),
             });
             self.world.busy.insert(addr, Busy::Writing);
+        }
+    }
+
+    /// A namespace holds one address of a pool less: those that wait for that have their turn.
+    fn ungive(&mut self, pool: &PoolName, namespace: &str, addr: IpAddr) {
+        let Some(quota) = self.world.ungive(pool, namespace, addr) else { return };
+        // All of them: the oldest may be unable to use it for another reason.
+        for (_, key) in self.waiting.under_quota(&quota) {
+            self.mark(&key);
         }
     }
 

@@ -119,6 +119,7 @@ impl Cluster {
             namespaces: None,
             services: None,
             class: None,
+            quota: None,
             ignored: Vec::new(),
             status: PoolStatusView::default(),
         });

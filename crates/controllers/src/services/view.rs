@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::Selector;
+use landfall_api::Quota;
 use landfall_ipam::{Family, Pool, PoolName, Refusal};
 
 /// `namespace/name` of a Service. Cheap to clone.
@@ -97,6 +98,8 @@ pub(super) struct ServiceView {
     /// `ipFamilyPolicy: RequireDualStack`: all families or nothing.
     pub require_all: bool,
     pub request: Request,
+    /// Pools it asks for, in order; any will do if it names none.
+    pub pools: Option<Vec<PoolName>>,
     pub labels: BTreeMap<String, String>,
     /// Addresses in `.status.loadBalancer.ingress`, in order.
     pub shows: Vec<IpAddr>,
@@ -195,6 +198,7 @@ pub(super) struct PoolView {
     pub namespaces: Option<Selector>,
     pub services: Option<Selector>,
     pub class: Option<Arc<str>>,
+    pub quota: Option<Quota>,
     /// Fields that are set but that this version does not act on.
     pub ignored: Vec<&'static str>,
     pub status: PoolStatusView,

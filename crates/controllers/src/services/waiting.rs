@@ -22,6 +22,8 @@ pub(super) struct Wait {
     pub addrs: Vec<IpAddr>,
     /// Any address of the family in the pool.
     pub pools: Vec<(PoolName, Family)>,
+    /// That its namespace holds one less of the pool.
+    pub quotas: Vec<(PoolName, String)>,
 }
 
 /// All that wait.
@@ -30,6 +32,7 @@ pub(super) struct Waiting {
     waits: BTreeMap<ServiceKey, Wait>,
     by_addr: BTreeMap<IpAddr, BTreeSet<Turn>>,
     by_pool: BTreeMap<(PoolName, Family), BTreeSet<Turn>>,
+    by_quota: BTreeMap<(PoolName, String), BTreeSet<Turn>>,
 }
 
 impl Waiting {
@@ -42,6 +45,9 @@ impl Waiting {
         for pool in &wait.pools {
             self.by_pool.entry(pool.clone()).or_default().insert(turn.clone());
         }
+        for quota in &wait.quotas {
+            self.by_quota.entry(quota.clone()).or_default().insert(turn.clone());
+        }
         self.waits.insert(key.clone(), wait);
     }
 
@@ -53,6 +59,9 @@ impl Waiting {
         }
         for pool in wait.pools {
             leave(&mut self.by_pool, &pool, &turn);
+        }
+        for quota in wait.quotas {
+            leave(&mut self.by_quota, &quota, &turn);
         }
     }
 
@@ -73,6 +82,11 @@ impl Waiting {
     /// All that wait for exactly this address.
     pub(super) fn for_address(&self, addr: IpAddr) -> Vec<Turn> {
         self.by_addr.get(&addr).into_iter().flatten().cloned().collect()
+    }
+
+    /// All that wait for their namespace to hold one less of a pool.
+    pub(super) fn under_quota(&self, quota: &(PoolName, String)) -> Vec<Turn> {
+        self.by_quota.get(quota).into_iter().flatten().cloned().collect()
     }
 
     /// The oldest that could use this address, in one of these pools, and that comes after `last`.
@@ -116,6 +130,7 @@ mod tests {
             reason: Reason::Exhausted,
             addrs: addrs.iter().map(|addr| addr.parse().unwrap()).collect(),
             pools: pools.iter().map(|pool| (PoolName::new(pool), Family::V4)).collect(),
+            quotas: Vec::new(),
         }
     }
 
@@ -141,5 +156,6 @@ mod tests {
             waiting.clear(&key(name));
         }
         assert!(waiting.by_addr.is_empty() && waiting.by_pool.is_empty());
+        assert!(waiting.by_quota.is_empty());
     }
 }

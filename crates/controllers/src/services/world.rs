@@ -24,6 +24,8 @@ pub(super) struct World {
     pub(super) order: Vec<PoolName>,
     /// Addresses claimed for a Service of that name.
     pub(super) held: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
+    /// Addresses of a pool that a namespace holds or is about to.
+    pub(super) given: BTreeMap<(PoolName, String), BTreeSet<IpAddr>>,
     /// Services that show an address, rightly or not.
     pub(super) shown: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     /// Addresses with a call about their claim under way or due.
@@ -72,6 +74,32 @@ impl World {
                     .is_some_and(|holder| holder.legacy || holder.class == service.class)
             })
             .collect()
+    }
+
+    /// How many addresses of a pool a namespace holds or is about to.
+    pub(super) fn count_of(&self, pool: &PoolName, namespace: &str) -> usize {
+        self.given.get(&(pool.clone(), namespace.to_owned())).map_or(0, BTreeSet::len)
+    }
+
+    /// Counts an address of a pool for a namespace.
+    pub(super) fn give(&mut self, pool: &PoolName, namespace: &str, addr: IpAddr) {
+        self.given.entry((pool.clone(), namespace.to_owned())).or_default().insert(addr);
+    }
+
+    /// Counts an address no more; says for which pool and namespace it had counted.
+    pub(super) fn ungive(
+        &mut self,
+        pool: &PoolName,
+        namespace: &str,
+        addr: IpAddr,
+    ) -> Option<(PoolName, String)> {
+        let key = (pool.clone(), namespace.to_owned());
+        let addrs = self.given.get_mut(&key)?;
+        let counted = addrs.remove(&addr);
+        if addrs.is_empty() {
+            self.given.remove(&key);
+        }
+        counted.then_some(key)
     }
 
     /// Who has a taken address, for people.

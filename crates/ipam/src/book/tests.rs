@@ -24,7 +24,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn give(book: &mut Book, name: &str) -> Result<String, Verdict> {
-    let addr = book.lowest_free(&PoolName::new(name), Family::V4)?;
+    let addr = book.lowest_free(&PoolName::new(name), Family::V4, false)?;
     assert!(book.take(addr));
     Ok(format!("{addr}"))
 }
@@ -56,7 +56,7 @@ fn addresses_come_lowest_first_without_the_excluded_ones() {
 fn whole_networks_cost_no_more_than_one_address() {
     let mut book = book([pool("huge", "0.0.0.0/0 fd00::/64", "0.0.0.0/8")]);
     assert_eq!(give(&mut book, "huge").as_deref(), Ok("1.0.0.0"));
-    assert_eq!(book.lowest_free(&PoolName::new("huge"), Family::V6), Ok(ip("fd00::")));
+    assert_eq!(book.lowest_free(&PoolName::new("huge"), Family::V6, false), Ok(ip("fd00::")));
     let count = book.count(&PoolName::new("huge"));
     assert_eq!(count.capacity, (1 << 64) + (1 << 32) - (1 << 24));
     assert_eq!((count.used, count.free), (1, count.capacity - 1));
@@ -76,7 +76,7 @@ fn overlapping_pools_never_give_one_address_twice() {
 fn an_exclusion_in_one_pool_holds_in_every_pool_that_overlaps() {
     let book = book([pool("a", "10.0.0.0/29", ""), pool("b", "10.0.0.0/30", "10.0.0.0 10.0.0.4")]);
     // .0 is inside b, which excludes it; .4 is not inside b, so b has no say.
-    assert_eq!(book.lowest_free(&PoolName::new("a"), Family::V4), Ok(ip("10.0.0.1")));
+    assert_eq!(book.lowest_free(&PoolName::new("a"), Family::V4, false), Ok(ip("10.0.0.1")));
     assert_eq!(
         book.can_give(&PoolName::new("a"), ip("10.0.0.0"), String::new),
         Err(Refusal::Excluded(ip("10.0.0.0"), PoolName::new("b")))
@@ -212,7 +212,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::GiveLowest(pool) => {
-                    let got = book.lowest_free(&PoolName::new(&format!("{pool}")), Family::V4).ok();
+                    let got = book.lowest_free(&PoolName::new(&format!("{pool}")), Family::V4, false).ok();
                     prop_assert_eq!(got, naive.lowest(pool).map(addr));
                     if let Some(lowest) = naive.lowest(pool) {
                         prop_assert!(book.take(addr(lowest)));

@@ -9,6 +9,7 @@ mod first_slice;
 mod idle;
 mod many;
 mod random;
+mod requests;
 mod stale;
 mod stops;
 mod waking;

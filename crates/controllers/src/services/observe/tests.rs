@@ -66,6 +66,50 @@ fn a_request_is_read_or_kept_as_the_reason_why_not() {
 }
 
 #[test]
+fn annotations_ask_for_addresses_and_pools() {
+    let seen = |annotations: Value, spec: Value| {
+        let mut object = balancer(spec, json!({}));
+        object["metadata"]["annotations"] = annotations;
+        let view = seen_service(object).unwrap();
+        (view.request, view.pools)
+    };
+    let dual = json!({"ipFamilies": ["IPv4", "IPv6"]});
+    let addr = |text: &str| -> IpAddr { text.parse().unwrap() };
+    let asks = |text: &str| seen(json!({"landfall.dev/addresses": text}), dual.clone()).0;
+    assert_eq!(asks(""), Request::Any);
+    assert_eq!(
+        asks("10.0.0.5, fd00::5"),
+        Request::Addresses(vec![addr("10.0.0.5"), addr("fd00::5")])
+    );
+    assert_eq!(
+        asks("10.0.0.5,10.0.0.6"),
+        Request::Bad(Refusal::TwoOfOneFamily(addr("10.0.0.5"), addr("10.0.0.6")))
+    );
+    assert_eq!(
+        asks("10.0.0.5,nonsense"),
+        Request::Bad(Refusal::Unparseable {
+            field: "landfall.dev/addresses",
+            input: "nonsense".to_owned(),
+        })
+    );
+    let both = |annotation: &str, spec: &str| {
+        let spec = json!({"ipFamilies": ["IPv4", "IPv6"], "loadBalancerIP": spec});
+        seen(json!({"landfall.dev/addresses": annotation}), spec).0
+    };
+    assert_eq!(both("10.0.0.5", "10.0.0.5"), Request::Addresses(vec![addr("10.0.0.5")]));
+    assert_eq!(
+        both("fd00::5", "10.0.0.5"),
+        Request::Addresses(vec![addr("fd00::5"), addr("10.0.0.5")])
+    );
+    assert!(matches!(both("10.0.0.6", "10.0.0.5"), Request::Bad(Refusal::TwoOfOneFamily(..))));
+
+    let pools = |text: &str| seen(json!({"landfall.dev/pool": text}), json!({})).1;
+    assert_eq!(pools(" , "), None);
+    let expected = vec![PoolName::new("IPGroup/dmz"), PoolName::new("IPGroup/other")];
+    assert_eq!(pools("dmz, IPGroup/other"), Some(expected));
+}
+
+#[test]
 fn what_a_service_shows_is_read_with_what_is_no_address() {
     let seen = |ingress| {
         let seen = seen_service(balancer(json!({}), json!({"loadBalancer": {"ingress": ingress}})));
@@ -199,7 +243,8 @@ fn a_pool_is_read_with_its_rules() {
     }));
     assert_eq!((view.name.as_str(), &*view.object), ("IPGroup/dmz", "dmz"));
     assert_eq!(view.class.as_deref(), Some("example.org/lb"));
-    assert_eq!(view.ignored, ["quota", "retainFor"]);
+    assert_eq!(view.ignored, ["retainFor"]);
+    assert_eq!(view.quota.unwrap().of("shop"), Some(2));
     let pool = view.pool.unwrap();
     assert_eq!((pool.priority, pool.auto_assign, pool.drain), (5, false, true));
     assert_eq!(pool.ranges().len(), (1 << 64) + 8);

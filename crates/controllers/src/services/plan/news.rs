@@ -76,12 +76,16 @@ impl Planner {
         source: Source,
     ) {
         let keys: Vec<_> = claim.holders().iter().map(|holder| holder.key.clone()).collect();
+        let pool = claim.pool.clone();
         let Put::New(old) = self.world.claims.put(addr, version, claim, source) else { return };
         if let Some(old) = old {
             self.unindex_claim(&old);
         }
         for key in keys {
             self.world.held.entry(key.clone()).or_default().insert(addr);
+            if let Some(pool) = &pool {
+                self.world.give(pool, key.namespace(), addr);
+            }
             self.mark(&key);
         }
         // Whoever waits for this very address is told who has it now.
@@ -105,6 +109,9 @@ impl Planner {
 
     fn unindex_claim(&mut self, old: &ClaimView) {
         for holder in old.holders() {
+            if let Some(pool) = &old.pool {
+                self.ungive(pool, holder.key.namespace(), old.addr);
+            }
             if let Some(addrs) = self.world.held.get_mut(&holder.key) {
                 addrs.remove(&old.addr);
                 if addrs.is_empty() {

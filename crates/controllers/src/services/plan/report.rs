@@ -15,7 +15,12 @@ impl Planner {
     pub(crate) fn on_report(&mut self, report: Report, now: Now) -> Option<Note> {
         let Report { effect, result } = report;
         match effect {
-            Effect::Take { addr, holder, .. } => {
+            Effect::Take { addr, pool, holder } => {
+                // Until we know better, the address still counts for the namespace.
+                let open = matches!(&result, Ok(Answer::Claim(_)) | Err(Failure::Unknown(_)));
+                if !open {
+                    self.ungive(&pool, holder.key.namespace(), addr);
+                }
                 self.on_claim_write(addr, &holder.key, result, now);
                 None
             }
@@ -168,6 +173,10 @@ impl Planner {
         }
         if let Some(key) = for_whom {
             self.end_call(&key);
+            let holders = self.world.claim(addr).map(ClaimView::holders).unwrap_or_default();
+            if !holders.iter().any(|holder| holder.key.namespace() == key.namespace()) {
+                self.ungive_everywhere(addr, key.namespace());
+            }
             if self.world.claim(addr).is_none() {
                 // It did not happen. Trying again at once would hammer whatever is in trouble.
                 self.delay_service(&key, None, now);
@@ -253,6 +262,19 @@ impl Planner {
     fn delay_service(&mut self, key: &ServiceKey, refused: Option<String>, now: Now) {
         let tries = self.service_delays.get(key).map_or(0, |(Delay { tries, .. }, _)| *tries);
         self.service_delays.insert(key.clone(), (delay_after(tries, now), refused));
+    }
+
+    /// An address that nobody has after all counts for no pool.
+    fn ungive_everywhere(&mut self, addr: IpAddr, namespace: &str) {
+        let counted = self
+            .world
+            .given
+            .iter()
+            .filter(|((_, of), addrs)| of == namespace && addrs.contains(&addr));
+        let pools: Vec<_> = counted.map(|((pool, _), _)| pool.clone()).collect();
+        for pool in pools {
+            self.ungive(&pool, namespace, addr);
+        }
     }
 
     fn delay_release(&mut self, addr: IpAddr, now: Now) {

@@ -339,3 +339,66 @@ fn an_address_that_left_its_pool_stays_and_says_so() {
     assert_eq!(web.conditions[0].reason, "OutsidePool");
     assert_eq!(web.conditions[0].status, "True");
 }
+
+/// What a Service's condition says: status, reason and message.
+fn condition_of(sim: &Sim, key: &str) -> (String, String, String) {
+    let view = &sim.cluster.services[&ServiceKey::parse(key).unwrap()].view;
+    let condition = &view.conditions[0];
+    (condition.status.clone(), condition.reason.clone(), condition.message.clone())
+}
+
+#[test]
+fn a_quota_holds_for_a_namespace_and_the_oldest_is_served_when_one_is_given_back() {
+    let mut sim = running(1);
+    sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| {
+        view.quota = Some(landfall_api::Quota { per_namespace: Some(2), ..Default::default() });
+    });
+    for key in ["shop/a", "shop/b", "shop/c", "shop/d", "other/a"] {
+        sim.cluster.create_service(key);
+    }
+    sim.settle();
+    let served: Vec<_> = shown(&sim).into_iter().filter(|(_, addrs)| !addrs.is_empty()).collect();
+    let served: Vec<_> = served.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(served, ["other/a", "shop/a", "shop/b"], "one address is free, but not for shop");
+    let (status, reason, message) = condition_of(&sim, "shop/c");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "QuotaExceeded"));
+    assert!(message.contains("IPGroup/a: the namespace may hold 2 of its addresses"), "{message}");
+
+    sim.cluster.writes.clear();
+    sim.cluster.delete_service("shop/b");
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["release", "take", "publish"]);
+    let of = |key: &str| shown(&sim).into_iter().find(|(name, _)| name == key).unwrap().1;
+    assert_eq!((of("shop/c").len(), of("shop/d").len()), (1, 0));
+}
+
+#[test]
+fn a_service_gets_its_address_from_the_pools_it_asks_for_in_its_own_order() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/b", "10.0.0.16-10.0.0.17", "");
+    sim.cluster.set_pool("IPGroup/on-request", "10.0.0.32", "");
+    sim.cluster.put_pool(&PoolName::new("IPGroup/on-request"), |view| {
+        if let Ok(pool) = &mut view.pool {
+            pool.auto_assign = false;
+        }
+    });
+    let asks = |sim: &mut Sim, key: &str, pools: &[&str]| {
+        sim.cluster.create_service(key);
+        sim.cluster.edit_service(key, |stored| {
+            stored.view.pools = Some(pools.iter().map(|pool| PoolName::new(pool)).collect());
+        });
+    };
+    asks(&mut sim, "shop/first", &["IPGroup/on-request", "IPGroup/b"]);
+    asks(&mut sim, "shop/second", &["IPGroup/on-request", "IPGroup/b"]);
+    asks(&mut sim, "shop/third", &["IPGroup/none"]);
+    sim.settle();
+    let of = |key: &str| shown(&sim).into_iter().find(|(name, _)| name == key).unwrap().1;
+    assert_eq!(of("shop/first"), ["10.0.0.32"], "also one that serves only on request");
+    assert_eq!(of("shop/second"), ["10.0.0.16"]);
+    let (_, reason, message) = condition_of(&sim, "shop/third");
+    assert_eq!(reason, "PoolUnknown");
+    assert!(
+        message.starts_with("no IPv4 address: IPGroup/none: there is no such pool"),
+        "{message}"
+    );
+}

@@ -1,0 +1,107 @@
+//! What a Service may ask for by annotation, and what a namespace may hold.
+
+use k8s_openapi::api::core::v1::Service;
+use landfall_api::Quota;
+use landfall_api::words::{ANNOTATION_ADDRESSES, ANNOTATION_POOL};
+use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
+use serde_json::json;
+
+use crate::stage::tenant;
+
+fn annotated(name: &str, key: &str, value: &str) -> Service {
+    let mut service = load_balancer(name);
+    service.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+    service
+}
+
+#[tokio::test]
+async fn addresses_are_asked_for_by_annotation_one_per_family() {
+    let tenant = tenant("ask-addresses").await;
+    let ranges = ["10.12.1.0/28", "fd00:12:1::/120"];
+    tenant.pool(pool("ask-addresses", &ranges).only_for("ask-addresses")).await;
+    tenant.create(annotated("one", ANNOTATION_ADDRESSES, "10.12.1.5")).await;
+    tenant.shows("one", &["10.12.1.5"]).await;
+    let both = annotated("both", ANNOTATION_ADDRESSES, "10.12.1.6, fd00:12:1::6")
+        .with_families("RequireDualStack", &["IPv4", "IPv6"]);
+    tenant.create(both).await;
+    tenant.shows("both", &["10.12.1.6", "fd00:12:1::6"]).await;
+    let half = annotated("half", ANNOTATION_ADDRESSES, "fd00:12:1::7")
+        .with_families("RequireDualStack", &["IPv4", "IPv6"]);
+    tenant.create(half).await;
+    tenant.shows("half", &["10.12.1.0", "fd00:12:1::7"]).await;
+
+    tenant.create(annotated("two", ANNOTATION_ADDRESSES, "10.12.1.8,10.12.1.9")).await;
+    tenant.says("two", "False", "Unparseable", "10.12.1.8 and 10.12.1.9 are both asked for").await;
+    tenant.create(annotated("odd", ANNOTATION_ADDRESSES, "10.12.1")).await;
+    tenant.says("odd", "False", "Unparseable", "landfall.dev/addresses \"10.12.1\" is not").await;
+    let torn = annotated("torn", ANNOTATION_ADDRESSES, "10.12.1.8").asking("10.12.1.9");
+    tenant.create(torn).await;
+    tenant.says("torn", "False", "Unparseable", "10.12.1.8 and 10.12.1.9 are both asked for").await;
+
+    // A change is granted before the old address goes; a refused one changes nothing.
+    let ask = |addr: &str| json!({"metadata": {"annotations": {ANNOTATION_ADDRESSES: addr}}});
+    tenant.patch("one", ask("10.12.1.10")).await;
+    tenant.shows("one", &["10.12.1.10"]).await;
+    tenant.claim_is_gone("10.12.1.5").await;
+    tenant.patch("one", ask("10.12.1.6")).await;
+    let held = "keeps 10.12.1.10; 10.12.1.6 is taken by Service ask-addresses/both";
+    tenant.says("one", "False", "TakenBy", held).await;
+    tenant.delete("both").await;
+    tenant.shows("one", &["10.12.1.6"]).await;
+    tenant.ends(&["ask-addresses"]).await;
+}
+
+#[tokio::test]
+async fn pools_are_asked_for_in_the_order_the_service_names_them() {
+    let tenant = tenant("ask-pools").await;
+    let reserved = pool("ask-second", &["10.12.2.8/32"]).only_for("ask-pools");
+    tenant.pool(reserved.with(|spec| spec.auto_assign = Some(false))).await;
+    tenant.pool(pool("ask-first", &["10.12.2.0/30"]).only_for("ask-pools")).await;
+    tenant.pool(pool("ask-others", &["10.12.2.16/30"]).only_for("nobody")).await;
+    for name in ["ask-first", "ask-second", "ask-others"] {
+        tenant.pool_says(name, "True", "").await;
+    }
+    let asks = "ask-second,IPGroup/ask-first";
+    tenant.create(annotated("a", ANNOTATION_POOL, asks)).await;
+    tenant.shows("a", &["10.12.2.8"]).await;
+    tenant.create(annotated("b", ANNOTATION_POOL, asks)).await;
+    tenant.shows("b", &["10.12.2.0"]).await;
+    tenant.create(annotated("c", ANNOTATION_POOL, "ask-others")).await;
+    tenant.says("c", "False", "NotSelected", "ask-others: its namespaceSelector does not").await;
+    tenant.create(annotated("d", ANNOTATION_POOL, "ask-nothing")).await;
+    tenant.says("d", "False", "PoolUnknown", "ask-nothing: there is no such pool").await;
+    let e = annotated("e", ANNOTATION_POOL, "ask-second").asking("10.12.2.1");
+    tenant.create(e).await;
+    tenant.says("e", "False", "NotSelected", "ask-first: the Service asks for other pools").await;
+    // The pool it waits for appears.
+    tenant.pool(pool("ask-nothing", &["10.12.2.32/32"]).only_for("ask-pools")).await;
+    tenant.shows("d", &["10.12.2.32"]).await;
+    tenant.ends(&["ask-first", "ask-second", "ask-others", "ask-nothing"]).await;
+}
+
+#[tokio::test]
+async fn a_namespace_holds_no_more_than_its_quota() {
+    let tenant = tenant("ask-quota").await;
+    let limited = pool("ask-quota", &["10.12.3.0/28"]).only_for("ask-quota");
+    let quota = |limit| Some(Quota { per_namespace: Some(limit), ..Quota::default() });
+    tenant.pool(limited.with(|spec| spec.quota = quota(2))).await;
+    for name in ["a", "b"] {
+        tenant.create(load_balancer(name)).await;
+        tenant.shows_something(name).await;
+    }
+    tenant.create(load_balancer("c")).await;
+    let limit = "IPGroup/ask-quota: the namespace may hold 2 of its addresses and does";
+    tenant.says("c", "False", "QuotaExceeded", limit).await;
+    tenant.create(load_balancer("d").asking("10.12.3.9")).await;
+    tenant.says("d", "False", "QuotaExceeded", limit).await;
+    tenant.delete("a").await;
+    tenant.shows("c", &["10.12.3.0"]).await;
+    tenant.edit_pool("ask-quota", json!({"quota": {"namespaces": {"ask-quota": 3}}})).await;
+    tenant.shows("d", &["10.12.3.9"]).await;
+    // Lowering it takes nothing away.
+    tenant.edit_pool("ask-quota", json!({"quota": {"namespaces": {"ask-quota": 0}}})).await;
+    tenant.create(load_balancer("e")).await;
+    tenant.says("e", "False", "QuotaExceeded", "may hold 0 of its addresses").await;
+    tenant.shows("d", &["10.12.3.9"]).await;
+    tenant.ends(&["ask-quota"]).await;
+}
