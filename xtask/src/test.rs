@@ -127,7 +127,7 @@ fn deny(output: &Output) -> Result<(), Error> {
         cargo::run("cargo install cargo-deny", &mut install)?;
     }
     let mut check = Command::new(program);
-    check.args(["--offline", "check", "bans", "licenses", "sources"]);
+    check.args(["check", "bans", "licenses", "sources"]);
     Ok(cargo::run("cargo deny check", check.current_dir(cargo::repository()))?)
 }
 

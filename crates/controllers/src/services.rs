@@ -15,13 +15,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+pub use self::metrics::Metrics;
 use self::{
     apply::Applier,
     effect::{Effect, Failure, Report},
     plan::{News, Now, Planner},
     queue::Queue,
 };
-pub use self::{metrics::Metrics, permissions::CLUSTER as PERMISSIONS};
 use crate::Context;
 
 mod apply;
@@ -31,7 +31,7 @@ mod effect;
 mod fixtures;
 mod metrics;
 mod observe;
-mod permissions;
+pub mod permissions;
 mod plan;
 mod queue;
 #[cfg(test)]
@@ -97,13 +97,15 @@ fn watch_all(context: &Context, news: mpsc::Sender<News>) -> impl Future<Output 
     let claims = watch::claims(client.clone(), news.clone(), claims_listed);
     let pools = watch::pools(client.clone(), news.clone(), listed("ipgroups"));
     let namespaces = watch::namespaces(client.clone(), news.clone(), listed("namespaces"));
-    let services = watch::services(client.clone(), news, listed("services"));
+    let services = watch::services(client.clone(), news.clone(), listed("services"));
     let services = async move {
         claims_known.await;
         services.await;
     };
+    let nodes = watch::nodes(client.clone(), news.clone(), listed("nodes"));
+    let api_servers = watch::api_servers(client.clone(), news, listed("endpointslices"));
     async move {
-        tokio::join!(claims, pools, namespaces, services);
+        tokio::join!(claims, pools, namespaces, services, nodes, api_servers);
     }
 }
 

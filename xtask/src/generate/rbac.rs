@@ -54,7 +54,7 @@ fn objects() -> Vec<Value> {
         role(
             "ClusterRole",
             &json!({ "name": ACCOUNT }),
-            landfall_controllers::services::PERMISSIONS,
+            landfall_controllers::services::permissions::CLUSTER,
         ),
         binding("ClusterRole", &json!({ "name": ACCOUNT }), &account),
         role(
@@ -63,6 +63,12 @@ fn objects() -> Vec<Value> {
             landfall::permissions::NAMESPACED,
         ),
         binding("Role", &json!({ "name": ACCOUNT, "namespace": NAMESPACE }), &account),
+        role(
+            "Role",
+            &json!({ "name": ACCOUNT, "namespace": "default" }),
+            landfall_controllers::services::permissions::DEFAULT_NAMESPACE,
+        ),
+        binding("Role", &json!({ "name": ACCOUNT, "namespace": "default" }), &account),
         role(
             "ClusterRole",
             &json!({

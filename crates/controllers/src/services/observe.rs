@@ -4,7 +4,10 @@ use std::{net::IpAddr, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::Service,
+    api::{
+        core::v1::{Node, Service},
+        discovery::v1::EndpointSlice,
+    },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 use kube::core::{DeserializeGuard, Selector};
@@ -103,6 +106,24 @@ pub(super) fn service_key(metadata: &ObjectMeta) -> ServiceKey {
         metadata.namespace.as_deref().unwrap_or_default(),
         metadata.name.as_deref().unwrap_or_default(),
     )
+}
+
+/// The addresses in a Service's `spec.externalIPs`, whatever its type.
+pub(super) fn external_ips(object: &Service) -> Vec<IpAddr> {
+    let listed = object.spec.as_ref().and_then(|spec| spec.external_ips.as_deref());
+    listed.unwrap_or_default().iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// The addresses of a node.
+pub(super) fn node_addresses(object: &Node) -> Vec<IpAddr> {
+    let listed = object.status.as_ref().and_then(|status| status.addresses.as_deref());
+    listed.unwrap_or_default().iter().filter_map(|entry| entry.address.parse().ok()).collect()
+}
+
+/// The addresses in a slice of endpoints.
+pub(super) fn endpoint_addresses(object: &EndpointSlice) -> Vec<IpAddr> {
+    let listed = object.endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
+    listed.filter_map(|text| text.parse().ok()).collect()
 }
 
 /// An `IP`, or `None` if its name is no address: then it takes none.

@@ -6,7 +6,12 @@ use crate::permissions::Rule;
 pub const CLUSTER: &[Rule] = &[
     Rule { groups: &[""], resources: &["services"], verbs: &["get", "list", "watch"], names: &[] },
     Rule { groups: &[""], resources: &["services/status"], verbs: &["patch"], names: &[] },
-    Rule { groups: &[""], resources: &["namespaces"], verbs: &["list", "watch"], names: &[] },
+    Rule {
+        groups: &[""],
+        resources: &["namespaces", "nodes"],
+        verbs: &["list", "watch"],
+        names: &[],
+    },
     Rule { groups: &["paas.org"], resources: &["ipgroups"], verbs: &["list", "watch"], names: &[] },
     Rule { groups: &["paas.org"], resources: &["ipgroups/status"], verbs: &["patch"], names: &[] },
     Rule {
@@ -17,3 +22,11 @@ pub const CLUSTER: &[Rule] = &[
     },
     Rule { groups: &["events.k8s.io"], resources: &["events"], verbs: &["create"], names: &[] },
 ];
+
+/// Rules in the namespace `default`, where the API server lists its own addresses.
+pub const DEFAULT_NAMESPACE: &[Rule] = &[Rule {
+    groups: &["discovery.k8s.io"],
+    resources: &["endpointslices"],
+    verbs: &["list", "watch"],
+    names: &[],
+}];

@@ -112,14 +112,6 @@ impl Planner {
         self.waiting.by_reason()
     }
 
-    /// Whether everything has been listed once; before that nothing is planned.
-    pub(super) const fn has_listed(&self) -> bool {
-        self.world.claims.listed()
-            && self.world.services.listed()
-            && self.world.pools.listed()
-            && self.world.namespaces.listed()
-    }
-
     /// Looks at everything anew, as after gaining leadership.
     pub(super) fn reconsider_all(&mut self) {
         let keys: Vec<_> =
@@ -133,7 +125,7 @@ impl Planner {
     /// What to do now. Each effect is counted as under way until its report comes in.
     pub(super) fn plan(&mut self, now: Now) -> Vec<Effect> {
         let mut effects = Vec::new();
-        if !self.has_listed() {
+        if !self.world.has_listed() {
             return effects;
         }
         if std::mem::take(&mut self.pools_changed) {

@@ -19,8 +19,8 @@ use super::{
     effect::{Answer, Effect, Failure, Report},
     plan::{News, Now, Planner, Watched},
     view::{
-        ClaimView, HolderView, PoolStatusView, PoolView, Request, ServiceKey, ServiceView, Tenure,
-        Version,
+        ClaimView, HolderView, OutsiderKind, PoolStatusView, PoolView, Request, ServiceKey,
+        ServiceView, Tenure, Version,
     },
     wish::may_release,
 };
@@ -406,6 +406,10 @@ impl Sim {
             Kind::Namespaces => {
                 news.push(News::Namespaces(Watched::ListBegins));
                 news.push(News::Namespaces(Watched::ListEnds));
+                for kind in OutsiderKind::ALL {
+                    news.push(News::Outsiders(kind, Watched::ListBegins));
+                    news.push(News::Outsiders(kind, Watched::ListEnds));
+                }
             }
         }
         for item in news {

@@ -89,7 +89,7 @@ impl<K: Ord + Clone, V> Store<K, V> {
     }
 
     /// Whether a list has been completed at least once.
-    pub(super) const fn listed(&self) -> bool {
+    pub(super) fn listed(&self) -> bool {
         self.listed
     }
 

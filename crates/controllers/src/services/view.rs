@@ -213,3 +213,35 @@ pub(super) struct PoolStatusView {
     pub observed_generation: Option<i64>,
     pub conditions: Vec<Condition>,
 }
+
+/// Somebody outside the ledger who has addresses that must never be given.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Outsider {
+    Node(String),
+    /// The API server itself, by the name of the slice that lists its addresses.
+    ApiServer(String),
+    /// A Service that has them in `spec.externalIPs`.
+    External(ServiceKey),
+}
+
+impl fmt::Display for Outsider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(name) => write!(f, "Node {name}"),
+            Self::ApiServer(_) => f.write_str("the API server"),
+            Self::External(key) => write!(f, "Service {key}, which has it in spec.externalIPs"),
+        }
+    }
+}
+
+/// The watches that tell of outsiders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum OutsiderKind {
+    Nodes,
+    ApiServers,
+    ExternalIps,
+}
+
+impl OutsiderKind {
+    pub(super) const ALL: [Self; 3] = [Self::Nodes, Self::ApiServers, Self::ExternalIps];
+}

@@ -1,11 +1,14 @@
 //! Watches: each turns its kind's objects into news for the planner, and nothing else.
 
-use std::{fmt::Debug, future::Future};
+use std::{fmt::Debug, future::Future, net::IpAddr};
 
 use futures::{StreamExt as _, TryStream, TryStreamExt as _};
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Node, Service},
+    discovery::v1::EndpointSlice,
+};
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt as _,
     core::{DeserializeGuard, PartialObjectMeta},
     runtime::{
         WatchStreamExt as _, watcher,
@@ -20,8 +23,12 @@ use tracing::{debug, warn};
 use super::{
     observe,
     plan::{News, Watched},
+    view::{Outsider, OutsiderKind, Version},
 };
 use crate::readiness::Listed;
+
+/// Where the API server lists its own addresses.
+const API_SERVER_NAMESPACE: &str = "default";
 
 /// Watches claims.
 pub(super) fn claims(
@@ -39,15 +46,15 @@ pub(super) fn claims(
             Ok(ip) => observe::version(&ip.metadata),
             Err(invalid) => observe::version(&invalid.metadata),
         };
-        Some(News::Claims(match event {
-            Event::Init => Watched::ListBegins,
-            Event::InitDone => Watched::ListEnds,
+        let watched = match event {
+            Event::Init => Some(Watched::ListBegins),
+            Event::InitDone => Some(Watched::ListEnds),
             Event::Apply(ip) | Event::InitApply(ip) => {
-                let claim = observe::claim(&ip)?;
-                Watched::Is(claim.addr, claim.version, claim)
+                observe::claim(&ip).map(|claim| Watched::Is(claim.addr, claim.version, claim))
             }
-            Event::Delete(ip) => Watched::IsNot(addr(&ip)?, version(&ip)),
-        }))
+            Event::Delete(ip) => addr(&ip).map(|addr| Watched::IsNot(addr, version(&ip))),
+        };
+        watched.map(News::Claims).into_iter().collect()
     })
 }
 
@@ -59,15 +66,92 @@ pub(super) fn services(
 ) -> impl Future<Output = ()> {
     let api: Api<Service> = Api::all(client);
     feed("services", watcher(api, Config::default()), news, listed, |event| {
-        Some(News::Services(match event {
+        let (watched, external) = match event {
+            Event::Init => (Watched::ListBegins, Watched::ListBegins),
+            Event::InitDone => (Watched::ListEnds, Watched::ListEnds),
+            Event::Apply(object) | Event::InitApply(object) => {
+                let watched = match observe::service(&object) {
+                    Some(view) => Watched::Is(view.key.clone(), view.version, view),
+                    None => gone(&object),
+                };
+                (watched, external_ips(&object, observe::external_ips(&object)))
+            }
+            Event::Delete(object) => (gone(&object), external_ips(&object, Vec::new())),
+        };
+        vec![News::Services(watched), News::Outsiders(OutsiderKind::ExternalIps, external)]
+    })
+}
+
+fn external_ips(object: &Service, addrs: Vec<IpAddr>) -> Watched<Outsider, Vec<IpAddr>> {
+    let who = Outsider::External(observe::service_key(&object.metadata));
+    has(who, observe::version(&object.metadata), addrs)
+}
+
+/// Who has no addresses need not be remembered.
+fn has(who: Outsider, version: Version, addrs: Vec<IpAddr>) -> Watched<Outsider, Vec<IpAddr>> {
+    if addrs.is_empty() { Watched::IsNot(who, version) } else { Watched::Is(who, version, addrs) }
+}
+
+/// Watches nodes, for the addresses they have.
+pub(super) fn nodes(
+    client: Client,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+) -> impl Future<Output = ()> {
+    let watch = watcher(Api::<Node>::all(client), Config::default());
+    outsiders("nodes", watch, news, listed, OutsiderKind::Nodes, |node| {
+        let who = Outsider::Node(node.name_any());
+        has(who, observe::version(&node.metadata), observe::node_addresses(node))
+    })
+}
+
+/// Watches the addresses of the API server itself.
+pub(super) fn api_servers(
+    client: Client,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+) -> impl Future<Output = ()> {
+    let api: Api<EndpointSlice> = Api::namespaced(client, API_SERVER_NAMESPACE);
+    let config = Config::default().labels("kubernetes.io/service-name=kubernetes");
+    outsiders(
+        "endpointslices",
+        watcher(api, config),
+        news,
+        listed,
+        OutsiderKind::ApiServers,
+        |slice| {
+            let who = Outsider::ApiServer(slice.name_any());
+            has(who, observe::version(&slice.metadata), observe::endpoint_addresses(slice))
+        },
+    )
+}
+
+/// A watch of objects that have addresses which are not ours to give.
+fn outsiders<K, S>(
+    name: &'static str,
+    stream: S,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+    kind: OutsiderKind,
+    read: impl Fn(&K) -> Watched<Outsider, Vec<IpAddr>>,
+) -> impl Future<Output = ()>
+where
+    S: TryStream<Ok = Event<K>, Error = watcher::Error> + Send,
+    K: Debug,
+{
+    feed(name, stream, news, listed, move |event| {
+        let watched = match event {
             Event::Init => Watched::ListBegins,
             Event::InitDone => Watched::ListEnds,
-            Event::Apply(object) | Event::InitApply(object) => match observe::service(&object) {
-                Some(view) => Watched::Is(view.key.clone(), view.version, view),
-                None => gone(&object),
+            Event::Apply(object) | Event::InitApply(object) => read(&object),
+            Event::Delete(object) => match read(&object) {
+                Watched::Is(who, version, _) | Watched::IsNot(who, version) => {
+                    Watched::IsNot(who, version)
+                }
+                Watched::ListBegins | Watched::ListEnds => return Vec::new(),
             },
-            Event::Delete(object) => gone(&object),
-        }))
+        };
+        vec![News::Outsiders(kind, watched)]
     })
 }
 
@@ -87,7 +171,7 @@ pub(super) fn pools(
             let view = observe::pool(&group);
             (view.name.clone(), view.version, view)
         };
-        Some(News::Pools(match event {
+        vec![News::Pools(match event {
             Event::Init => Watched::ListBegins,
             Event::InitDone => Watched::ListEnds,
             Event::Apply(group) | Event::InitApply(group) => {
@@ -98,7 +182,7 @@ pub(super) fn pools(
                 let (name, version, _) = is(group);
                 Watched::IsNot(name, version)
             }
-        }))
+        })]
     })
 }
 
@@ -113,7 +197,7 @@ pub(super) fn namespaces(
         let key = |meta: &PartialObjectMeta<Namespace>| {
             (meta.metadata.name.clone().unwrap_or_default(), observe::version(&meta.metadata))
         };
-        Some(News::Namespaces(match event {
+        vec![News::Namespaces(match event {
             Event::Init => Watched::ListBegins,
             Event::InitDone => Watched::ListEnds,
             Event::Apply(meta) | Event::InitApply(meta) => {
@@ -124,7 +208,7 @@ pub(super) fn namespaces(
                 let (name, version) = key(&meta);
                 Watched::IsNot(name, version)
             }
-        }))
+        })]
     })
 }
 
@@ -134,7 +218,7 @@ async fn feed<K, S>(
     stream: S,
     news: mpsc::Sender<News>,
     listed: Listed,
-    translate: impl Fn(Event<K>) -> Option<News>,
+    translate: impl Fn(Event<K>) -> Vec<News>,
 ) where
     S: TryStream<Ok = Event<K>, Error = watcher::Error> + Send,
     K: Debug,
@@ -144,10 +228,10 @@ async fn feed<K, S>(
         match event {
             Ok(event) => {
                 let done = matches!(event, Event::InitDone);
-                if let Some(item) = translate(event)
-                    && news.send(item).await.is_err()
-                {
-                    return;
+                for item in translate(event) {
+                    if news.send(item).await.is_err() {
+                        return;
+                    }
                 }
                 if done {
                     debug!(kind, "listed");

@@ -9,7 +9,7 @@ use landfall_ipam::{Book, PoolName};
 
 use super::{
     store::Store,
-    view::{ClaimView, PoolView, ServiceKey, ServiceView},
+    view::{ClaimView, Outsider, OutsiderKind, PoolView, ServiceKey, ServiceView},
 };
 
 /// What is known, with our own unechoed writes laid over it.
@@ -19,6 +19,9 @@ pub(super) struct World {
     pub(super) services: Store<ServiceKey, ServiceView>,
     pub(super) pools: Store<PoolName, PoolView>,
     pub(super) namespaces: Store<String, BTreeMap<String, String>>,
+    pub(super) outsiders: BTreeMap<OutsiderKind, Store<Outsider, Vec<IpAddr>>>,
+    /// Which outsiders have an address.
+    pub(super) outside: BTreeMap<IpAddr, BTreeSet<Outsider>>,
     pub(super) book: Book,
     /// Pools in the order they are asked; those that cannot be used come last.
     pub(super) order: Vec<PoolName>,
@@ -76,6 +79,18 @@ impl World {
             .collect()
     }
 
+    /// Whether every watch has listed once.
+    pub(super) fn has_listed(&self) -> bool {
+        let outsiders = OutsiderKind::ALL
+            .iter()
+            .all(|kind| self.outsiders.get(kind).is_some_and(Store::listed));
+        self.claims.listed()
+            && self.services.listed()
+            && self.pools.listed()
+            && self.namespaces.listed()
+            && outsiders
+    }
+
     /// How many addresses of a pool a namespace holds or is about to.
     pub(super) fn count_of(&self, pool: &PoolName, namespace: &str) -> usize {
         self.given.get(&(pool.clone(), namespace.to_owned())).map_or(0, BTreeSet::len)
@@ -107,6 +122,9 @@ impl World {
         if let Some(claim) = self.claims.get(&addr) {
             return claim.described();
         }
+        if let Some(outsider) = self.outside.get(&addr).and_then(BTreeSet::first) {
+            return outsider.to_string();
+        }
         match self.shown.get(&addr).and_then(BTreeSet::first) {
             Some(key) => format!("Service {key}, which shows it without a claim"),
             None => "a Service whose claim is being written".to_owned(),
@@ -117,7 +135,8 @@ impl World {
     pub(super) fn settle(&mut self, addr: IpAddr) -> bool {
         let taken = self.claims.get(&addr).is_some()
             || self.busy.contains_key(&addr)
-            || self.shown.contains_key(&addr);
+            || self.shown.contains_key(&addr)
+            || self.outside.contains_key(&addr);
         if taken {
             self.book.take(addr);
             false

@@ -8,6 +8,7 @@ mod faults;
 mod first_slice;
 mod idle;
 mod many;
+mod outsiders;
 mod random;
 mod requests;
 mod stale;

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 use landfall_ipam::PoolName;
 
 use super::{ClaimView, Planner, PoolView, ServiceKey, ServiceView, Source};
-use crate::services::{store::Put, view::Version};
+use crate::services::{
+    store::Put,
+    view::{Outsider, OutsiderKind, Version},
+};
 
 /// A change of one watched object.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub(in crate::services) enum News {
     Pools(Watched<PoolName, Box<PoolView>>),
     /// Namespaces and their labels.
     Namespaces(Watched<String, BTreeMap<String, String>>),
+    /// Addresses that others have.
+    Outsiders(OutsiderKind, Watched<Outsider, Vec<IpAddr>>),
 }
 
 impl Planner {
@@ -36,6 +41,7 @@ impl Planner {
             News::Services(watched) => self.on_services(watched),
             News::Pools(watched) => self.on_pools(watched),
             News::Namespaces(watched) => self.on_namespaces(watched),
+            News::Outsiders(kind, watched) => self.on_outsiders(kind, watched),
         }
     }
 
@@ -270,6 +276,51 @@ impl Planner {
             self.waiting.keys().filter(|key| key.namespace() == touched).cloned().collect();
         for key in keys {
             self.mark(&key);
+        }
+    }
+
+    fn on_outsiders(&mut self, kind: OutsiderKind, watched: Watched<Outsider, Vec<IpAddr>>) {
+        let store = self.world.outsiders.entry(kind).or_default();
+        let (gone, came) = match watched {
+            Watched::ListBegins => {
+                store.begin_list();
+                (Vec::new(), None)
+            }
+            Watched::ListEnds => (store.end_list().vanished, None),
+            Watched::Is(who, version, addrs) => {
+                match store.put(who.clone(), version, addrs.clone(), Source::Watch) {
+                    Put::Late => return,
+                    Put::New(old) => {
+                        let gone = old.map(|old| (who.clone(), old));
+                        (gone.into_iter().collect(), Some((who, addrs)))
+                    }
+                }
+            }
+            Watched::IsNot(who, version) => {
+                let old = store.remove(&who, version, false);
+                (old.map(|old| (who, old)).into_iter().collect(), None)
+            }
+        };
+        let mut touched: Vec<IpAddr> = Vec::new();
+        for (who, addrs) in gone {
+            for addr in addrs {
+                if let Some(all) = self.world.outside.get_mut(&addr) {
+                    all.remove(&who);
+                    if all.is_empty() {
+                        self.world.outside.remove(&addr);
+                    }
+                }
+                touched.push(addr);
+            }
+        }
+        if let Some((who, addrs)) = came {
+            for addr in addrs {
+                self.world.outside.entry(addr).or_default().insert(who.clone());
+                touched.push(addr);
+            }
+        }
+        for addr in touched {
+            self.settle(addr);
         }
     }
 }
