@@ -260,6 +260,7 @@ impl Engine {
                     }
                     Effect::Take { .. }
                     | Effect::Touch { .. }
+                    | Effect::Expire { .. }
                     | Effect::Publish { .. }
                     | Effect::LookAtClaim { .. }
                     | Effect::LookAtService { .. }

@@ -16,6 +16,8 @@ pub enum Reason {
     Excluded,
     /// The asked-for address belongs to somebody else.
     TakenBy,
+    /// The asked-for address is kept for somebody else.
+    Reserved,
     /// The asked-for address lies in no pool.
     OutsideEveryPool,
     /// No pool has addresses of the wanted family.
@@ -38,11 +40,12 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, for tables and documentation.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Exhausted,
         Self::NotSelected,
         Self::Excluded,
         Self::TakenBy,
+        Self::Reserved,
         Self::OutsideEveryPool,
         Self::FamilyMissing,
         Self::Draining,
@@ -61,6 +64,7 @@ impl Reason {
             Self::NotSelected => "NotSelected",
             Self::Excluded => "Excluded",
             Self::TakenBy => "TakenBy",
+            Self::Reserved => "Reserved",
             Self::OutsideEveryPool => "OutsideEveryPool",
             Self::FamilyMissing => "FamilyMissing",
             Self::Draining => "Draining",
@@ -85,6 +89,9 @@ impl Reason {
             }
             Self::TakenBy => {
                 "The asked-for address is held by somebody else; the message names the holder."
+            }
+            Self::Reserved => {
+                "The asked-for address is kept for somebody else, by an administrator or after a deletion (`retainFor`)."
             }
             Self::OutsideEveryPool => "No pool covers the asked-for address.",
             Self::FamilyMissing => {
@@ -121,6 +128,9 @@ impl Reason {
             }
             Self::Excluded => "Ask for another address, or remove the exclusion.",
             Self::TakenBy => "Ask for another address, or delete the holder.",
+            Self::Reserved => {
+                "Ask for another address, wait until the reservation ends, or let an administrator delete the `IP` object."
+            }
             Self::OutsideEveryPool => {
                 "Ask for an address inside a pool, or add a range that covers it to a pool."
             }
@@ -234,6 +244,8 @@ pub enum Refusal {
     HeldBack(IpAddr, PoolName),
     /// The asked-for address belongs to somebody else.
     TakenBy(IpAddr, String),
+    /// The asked-for address is kept for somebody else.
+    Reserved(IpAddr, String),
     /// The asked-for address is not of a family the Service has.
     WrongFamily(IpAddr),
     /// The pools that cover the asked-for address do not serve this one.
@@ -255,6 +267,7 @@ impl Refusal {
             Self::OutsideEveryPool(_) => Reason::OutsideEveryPool,
             Self::Excluded(..) | Self::HeldBack(..) => Reason::Excluded,
             Self::TakenBy(..) => Reason::TakenBy,
+            Self::Reserved(..) => Reason::Reserved,
             Self::WrongFamily(_) => Reason::FamilyMissing,
             Self::LedgerRefused(_) => Reason::LedgerRefused,
             Self::NotServed(_, verdicts) | Self::NoneGives(_, verdicts) => {
@@ -286,6 +299,7 @@ impl fmt::Display for Refusal {
             Self::Excluded(addr, pool) => write!(f, "{addr} is excluded by {pool}")?,
             Self::HeldBack(addr, pool) => write!(f, "{addr} is held back by avoidEnds of {pool}")?,
             Self::TakenBy(addr, holder) => write!(f, "{addr} is taken by {holder}")?,
+            Self::Reserved(addr, holder) => write!(f, "{addr} is kept by {holder}")?,
             Self::WrongFamily(addr) => {
                 write!(f, "{addr} is {}, which the Service does not have", Family::of(*addr))?;
             }

@@ -18,11 +18,11 @@ use kube::{
 use landfall_api::{IP, IPGroup, IPSpec, Use, name, words};
 use landfall_ipam::PoolName;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    effect::{About, Answer, Effect, Failure, Note},
+    effect::{About, Answer, Effect, Failure, Note, Then},
     observe,
     view::{ClaimView, HolderView, PoolStatusView, ServiceKey, Version},
     wish::may_release,
@@ -55,8 +55,9 @@ impl Applier {
         let call = async {
             match effect {
                 Effect::Take { addr, pool, holder } => self.take(*addr, pool, holder).await,
-                Effect::Touch { addr, version, pool, holders } => {
-                    self.touch(*addr, *version, pool.as_ref(), holders).await
+                Effect::Touch { addr, version, pool, holders, end_reservation } => {
+                    let end = *end_reservation;
+                    self.touch(*addr, *version, pool.as_ref(), holders, end).await
                 }
                 Effect::Publish { key, uid, version, ingress, conditions, .. } => {
                     let mut status = json!({ "conditions": conditions });
@@ -76,9 +77,10 @@ impl Applier {
                         .map_err(|error| failure(&error))?;
                     Ok(seen_service(&written))
                 }
-                Effect::Release { addr, uid, version, holder } => {
-                    self.release(*addr, uid, *version, holder).await
+                Effect::Release { addr, uid, version, holder, then } => {
+                    self.release(*addr, uid, *version, holder, then).await
                 }
+                Effect::Expire { addr, uid, version } => self.delete(*addr, uid, *version).await,
                 Effect::LookAtClaim { addr, .. } => {
                     Ok(match found(self.claims().get(&name::of(*addr)).await)? {
                         Some(ip) => claim(ip)?,
@@ -137,16 +139,25 @@ impl Applier {
         version: Version,
         pool: Option<&PoolName>,
         holders: &[HolderView],
+        end_reservation: bool,
     ) -> Result<Answer, Failure> {
-        let holders: Vec<_> = holders.iter().map(observe::holder_object).collect();
+        let owner = holders.first().map(|holder| holder.key.to_string());
+        let objects: Vec<_> = holders.iter().map(observe::holder_object).collect();
+        let mut spec = json!({
+            "address": addr,
+            "use": Use::LoadBalancer,
+            "pool": pool.map(PoolName::as_str),
+            "holders": objects,
+        });
+        if end_reservation && let Some(fields) = spec.as_object_mut() {
+            fields.insert("reservedFor".to_owned(), Value::Null);
+        }
         let patch = json!({
-            "metadata": {"resourceVersion": version.to_string()},
-            "spec": {
-                "address": addr,
-                "use": Use::LoadBalancer,
-                "pool": pool.map(PoolName::as_str),
-                "holders": holders,
+            "metadata": {
+                "resourceVersion": version.to_string(),
+                "annotations": {words::ANNOTATION_OWNER: owner},
             },
+            "spec": spec,
         });
         let patched = self.claims().patch(&name::of(addr), &params(), &Patch::Merge(patch)).await;
         claim(patched.map_err(|error| failure(&error))?)
@@ -160,12 +171,37 @@ impl Applier {
         uid: &str,
         version: Version,
         holder: &HolderView,
+        then: &Then,
     ) -> Result<Answer, Failure> {
-        let live = found(self.services(&holder.key).get(holder.key.name()).await)?;
-        let live = live.as_ref().and_then(observe::service);
+        let object = found(self.services(&holder.key).get(holder.key.name()).await)?;
+        let live = object.as_ref().and_then(observe::service);
         if !may_release(live.as_ref(), holder, addr) {
             return Ok(Answer::Kept);
         }
+        let reservation = match then {
+            Then::Reserve(reservation) => Some(reservation),
+            Then::RetainIfGone(reservation) => Some(reservation).filter(|_| object.is_none()),
+            Then::Free => None,
+        };
+        let Some(reservation) = reservation else {
+            return self.delete(addr, uid, version).await;
+        };
+        let patch = json!({
+            "metadata": {
+                "resourceVersion": version.to_string(),
+                "annotations": {words::ANNOTATION_OWNER: null},
+            },
+            "spec": {
+                "use": Use::Reserved,
+                "holders": null,
+                "reservedFor": observe::reservation_object(reservation),
+            },
+        });
+        let patched = self.claims().patch(&name::of(addr), &params(), &Patch::Merge(patch)).await;
+        claim(patched.map_err(|error| failure(&error))?)
+    }
+
+    async fn delete(&self, addr: IpAddr, uid: &str, version: Version) -> Result<Answer, Failure> {
         let delete = DeleteParams {
             preconditions: Some(Preconditions {
                 resource_version: Some(version.to_string()),
@@ -173,7 +209,8 @@ impl Applier {
             }),
             ..DeleteParams::default()
         };
-        self.claims().delete(&name::of(addr), &delete).await.map_err(|error| failure(&error))?;
+        let deleted = self.claims().delete(&name::of(addr), &delete).await;
+        deleted.map_err(|error| failure(&error))?;
         Ok(Answer::Released)
     }
 

@@ -99,10 +99,16 @@ fn slot(
     if let Some(addr) = service.shows.iter().copied().find(|addr| Family::of(*addr) == family) {
         return (adopt(world, service, addr), refused);
     }
-    match refused {
-        Some(refusal) => (Slot::Nothing(refusal), None),
-        None => (any(world, service, family), None),
+    if let Some(refusal) = refused {
+        return (Slot::Nothing(refusal), None);
     }
+    let kept = world.kept_for(service, family);
+    let slot = match kept.and_then(|addr| Some((addr, world.book.pool_of(addr)?))) {
+        Some((addr, _)) if world.is_busy(addr) => Slot::Later,
+        Some((addr, pool)) => Slot::Takes(addr, pool.name.clone()),
+        None => any(world, service, family),
+    };
+    (slot, None)
 }
 
 /// A claimed address, unless a call about its claim is under way.
@@ -164,6 +170,13 @@ fn candidates<'a>(
 
 /// The pool that can give exactly this address to this Service.
 fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolName, Refusal> {
+    if let Some(reservation) = world.claim(addr).and_then(ClaimView::waits_for) {
+        return match world.book.pool_of(addr) {
+            // Whoever reserved it has decided; selectors and quotas do not count.
+            Some(pool) if reservation.is_for(&service.key) => Ok(pool.name.clone()),
+            _ => Err(Refusal::Reserved(addr, reservation.to_string())),
+        };
+    }
     let mut verdicts = Vec::new();
     let mut refusal = None;
     for view in world.pools_in_order() {

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use landfall_ipam::PoolName;
 
 use super::view::{
-    ClaimView, HolderView, PoolStatusView, PoolView, ServiceKey, ServiceView, Version,
+    ClaimView, HolderView, PoolStatusView, PoolView, Reservation, ServiceKey, ServiceView, Version,
 };
 
 /// One guarded, idempotent call. Everything is decided; applying it has nothing left to choose.
@@ -16,7 +16,14 @@ pub(super) enum Effect {
     Take { addr: IpAddr, pool: PoolName, holder: HolderView },
     /// Write a claim that already names the holder, so that nobody who knew the old version can
     /// delete it under us.
-    Touch { addr: IpAddr, version: Version, pool: Option<PoolName>, holders: Vec<HolderView> },
+    Touch {
+        addr: IpAddr,
+        version: Version,
+        pool: Option<PoolName>,
+        holders: Vec<HolderView>,
+        /// Whether a reservation that has served its purpose goes.
+        end_reservation: bool,
+    },
     /// Write the Service's status at exactly this version.
     Publish {
         key: ServiceKey,
@@ -28,9 +35,11 @@ pub(super) enum Effect {
         /// What to tell about it once it is done.
         note: Option<Note>,
     },
-    /// Read the holder live, and delete the claim at exactly this version if the holder neither
+    /// Read the holder live, and give up the claim at exactly this version if the holder neither
     /// shows nor could want the address.
-    Release { addr: IpAddr, uid: Arc<str>, version: Version, holder: HolderView },
+    Release { addr: IpAddr, uid: Arc<str>, version: Version, holder: HolderView, then: Then },
+    /// Delete, at exactly this version, a claim that names nobody and whose reservation is over.
+    Expire { addr: IpAddr, uid: Arc<str>, version: Version },
     /// Find out by a live read what became of a claim, of which we knew this version. "Not there"
     /// is news only as long as nothing newer is known.
     LookAtClaim { addr: IpAddr, known: Option<Version> },
@@ -50,7 +59,7 @@ impl Effect {
             Self::Publish { .. } => 0,
             Self::LookAtClaim { .. } | Self::LookAtService { .. } | Self::Touch { .. } => 1,
             Self::Take { .. } => 2,
-            Self::Release { .. } => 3,
+            Self::Release { .. } | Self::Expire { .. } => 3,
             Self::PoolStatus { .. } => 4,
             Self::Note(_) => 5,
         }
@@ -63,11 +72,23 @@ impl Effect {
             Self::Touch { .. } => "touch",
             Self::Publish { .. } => "publish",
             Self::Release { .. } => "release",
+            Self::Expire { .. } => "expire",
             Self::LookAtClaim { .. } | Self::LookAtService { .. } => "look",
             Self::PoolStatus { .. } => "pool_status",
             Self::Note(_) => "event",
         }
     }
+}
+
+/// What becomes of a claim that its last holder gave up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It is deleted, and the address is free.
+    Free,
+    /// It is kept for whom an administrator reserved it.
+    Reserve(Reservation),
+    /// It waits for a Service of the same name if the holder is gone, and is deleted otherwise.
+    RetainIfGone(Reservation),
 }
 
 /// A Kubernetes event to be.

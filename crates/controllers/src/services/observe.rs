@@ -8,18 +8,18 @@ use k8s_openapi::{
         core::v1::{Node, Service},
         discovery::v1::EndpointSlice,
     },
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time},
 };
 use kube::core::{DeserializeGuard, Selector};
 use landfall_api::{
-    Holder, IP, IPGroup, IPGroupSpec, Use, convert, name, words,
+    Holder, IP, IPGroup, IPGroupSpec, ReservedFor, Use, convert, name, words,
     words::{ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
 };
 use landfall_ipam::{Family, PoolName, Refusal};
 
 use super::view::{
-    ClaimView, HolderView, PoolStatusView, PoolView, Request, ServiceKey, ServiceView, Tenure,
-    Version,
+    ClaimView, HolderView, PoolStatusView, PoolView, Request, Reservation, ServiceKey, ServiceView,
+    Tenure, Version,
 };
 
 /// The kind of pool an `IPGroup` is, as it stands in a claim's `spec.pool`.
@@ -135,18 +135,18 @@ pub(super) fn claim(object: &DeserializeGuard<IP>) -> Option<ClaimView> {
     let addr = name::parse(metadata.name.as_deref()?).ok()?;
     let tenure = match spec {
         Err(error) => Tenure::Other(format!("an IP object that cannot be read ({error})")),
-        Ok(spec) if spec.reserved_for.is_some() || spec.use_ == Some(Use::Reserved) => {
-            Tenure::Other(spec.reserved_for.as_ref().map_or_else(
-                || "a reservation".to_owned(),
-                |to| {
-                    let name = to.name.as_deref().unwrap_or("*");
-                    format!("a reservation for {}/{name}", to.namespace)
-                },
-            ))
+        Ok(spec) if !spec.holders.is_empty() => tenure(&spec.holders),
+        Ok(spec) if spec.reserved_for.is_some() => Tenure::Services(Vec::new()),
+        Ok(spec) if spec.use_ == Some(Use::Reserved) => {
+            Tenure::Other("a reservation for nobody".to_owned())
         }
-        Ok(spec) if spec.holders.is_empty() => legacy_tenure(metadata),
-        Ok(spec) => tenure(&spec.holders),
+        Ok(_) => legacy_tenure(metadata),
     };
+    let reserved = spec.ok().and_then(|spec| spec.reserved_for.as_ref()).map(|to| Reservation {
+        namespace: to.namespace.clone(),
+        name: to.name.clone(),
+        expires: to.expires.as_ref().map(|time| time.0),
+    });
     let labelled = || label(metadata, LABEL_IPGROUP).map(|group| format!("{POOL_KIND}/{group}"));
     let pool = spec.ok().and_then(|spec| spec.pool.clone()).or_else(labelled);
     Some(ClaimView {
@@ -154,6 +154,7 @@ pub(super) fn claim(object: &DeserializeGuard<IP>) -> Option<ClaimView> {
         uid: text(metadata.uid.as_deref()),
         version: version(metadata),
         pool: pool.map(|pool| PoolName::new(&pool)),
+        reserved,
         tenure,
     })
 }
@@ -233,6 +234,7 @@ pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
         services: None,
         class: None,
         quota: None,
+        retain_for: None,
         ignored: Vec::new(),
         status: PoolStatusView::default(),
     };
@@ -248,6 +250,10 @@ pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
             );
             view.services =
                 selector("serviceSelector", group.spec.service_selector.as_ref(), &mut problems);
+            match group.spec.retain_for() {
+                Ok(time) => view.retain_for = time,
+                Err(error) => problems.push(error.to_string()),
+            }
             view.pool = match pool {
                 Ok(pool) if problems.is_empty() => Ok(pool),
                 Ok(_) | Err(_) => Err(problems),
@@ -284,10 +290,7 @@ fn selector(
 }
 
 fn ignored(spec: &IPGroupSpec) -> Vec<&'static str> {
-    [("retainFor", spec.retain_for.is_some()), ("announce", spec.announce.is_some())]
-        .into_iter()
-        .filter_map(|(field, set)| set.then_some(field))
-        .collect()
+    spec.announce.as_ref().map(|_| "announce").into_iter().collect()
 }
 
 pub(super) fn version(metadata: &ObjectMeta) -> Version {
@@ -317,6 +320,15 @@ pub(super) fn holder_object(view: &HolderView) -> Holder {
         sharing_key: view.sharing_key.clone(),
         load_balancer_class: view.class.as_deref().map(str::to_owned),
         seen_version: view.seen.map(|seen| seen.to_string()),
+    }
+}
+
+/// A reservation as it is written into a claim.
+pub(super) fn reservation_object(view: &Reservation) -> ReservedFor {
+    ReservedFor {
+        namespace: view.namespace.clone(),
+        name: view.name.clone(),
+        expires: view.expires.map(Time),
     }
 }
 

@@ -16,10 +16,10 @@ use landfall_ipam::{PoolName, Reason, Refusal, Verdict};
 pub(super) use self::news::{News, Watched};
 use super::{
     decide::{Decision, decide},
-    effect::{About, Effect, Note},
+    effect::{About, Effect, Note, Then},
     status,
     store::Source,
-    view::{ClaimView, PoolView, ServiceKey, ServiceView},
+    view::{ClaimView, PoolView, Reservation, ServiceKey, ServiceView},
     waiting::{Turn, Wait, Waiting},
     wish::could_want,
     world::{Busy, World},
@@ -83,6 +83,10 @@ pub(super) struct Planner {
     doubted: BTreeSet<IpAddr>,
     /// Addresses that became free since the last plan.
     freed: BTreeSet<IpAddr>,
+    /// Reservations that nobody uses, by when they end.
+    expiries: BTreeSet<(Timestamp, IpAddr)>,
+    /// When the next of them ends.
+    expiry_at: Option<Duration>,
     pools_changed: bool,
     /// Failed writes of Services, and what the API server said if it refused.
     service_delays: BTreeMap<ServiceKey, (Delay, Option<String>)>,
@@ -134,6 +138,7 @@ impl Planner {
         }
         self.wake_delayed(now);
         self.plan_looks(now, &mut effects);
+        self.plan_expiries(now, &mut effects);
         // Who waits comes before who has just arrived.
         self.serve_freed(now, &mut effects);
         while let Some((_, key)) = self.dirty.pop_first() {
@@ -150,7 +155,13 @@ impl Planner {
         let claim_looks = self.claim_looks.values().copied();
         let services = self.service_delays.values().filter_map(|(delay, _)| delay.until);
         let releases = self.release_delays.values().filter_map(|delay| delay.until);
-        looks.chain(claim_looks).chain(services).chain(releases).chain(self.status_at).min()
+        looks
+            .chain(claim_looks)
+            .chain(services)
+            .chain(releases)
+            .chain(self.status_at)
+            .chain(self.expiry_at)
+            .min()
     }
 
     /// What is left to do, for the message of a test that never comes to rest.
@@ -221,6 +232,26 @@ impl Planner {
         }
     }
 
+    /// Ends reservations whose time is over.
+    fn plan_expiries(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.expiry_at = None;
+        for (expires, addr) in self.expiries.clone() {
+            if expires > now.wall {
+                let left = expires.duration_since(now.wall).try_into().unwrap_or_default();
+                self.expiry_at = Some(now.uptime.saturating_add(left));
+                return;
+            }
+            let Some(claim) = self.world.claims.get(&addr) else { continue };
+            let delayed = self.release_delays.get(&addr).is_some_and(|delay| delay.holds(now));
+            if delayed || self.world.is_busy(addr) {
+                continue; // its report or the end of the delay brings us back
+            }
+            let (uid, version) = (claim.uid.clone(), claim.version);
+            effects.push(Effect::Expire { addr, uid, version });
+            self.world.busy.insert(addr, Busy::Writing);
+        }
+    }
+
     fn begin_call(&mut self, key: &ServiceKey) {
         let calls = self.calls.entry(key.clone()).or_default();
         *calls = calls.saturating_add(1);
@@ -265,7 +296,10 @@ impl Planner {
             Decision::Take(takes) => {
                 self.waiting.clear(key);
                 for (addr, pool) in takes {
-                    self.take(&service, addr, pool, effects);
+                    match self.world.claim(addr).cloned() {
+                        Some(kept) => self.touch(&service, &kept, effects),
+                        None => self.take(&service, addr, pool, effects),
+                    }
                 }
             }
             Decision::Disputed(refusal) => {
@@ -367,7 +401,7 @@ impl Planner {
     }
 
     fn touch(&mut self, service: &ServiceView, claim: &ClaimView, effects: &mut Vec<Effect>) {
-        let holders = claim
+        let mut holders: Vec<_> = claim
             .holders()
             .iter()
             .map(|holder| {
@@ -381,11 +415,17 @@ impl Planner {
                 }
             })
             .collect();
+        if holders.is_empty() {
+            holders.push(status::holder_now(service));
+        }
+        // One with an end is for the next to come; one without is for good.
+        let end_reservation = claim.reserved.as_ref().is_some_and(|kept| kept.expires.is_some());
         let pool =
             claim.pool.clone().or_else(|| Some(self.world.book.pool_of(claim.addr)?.name.clone()));
         self.begin_call(&service.key);
         self.world.busy.insert(claim.addr, Busy::Writing);
-        effects.push(Effect::Touch { addr: claim.addr, version: claim.version, pool, holders });
+        let (addr, version) = (claim.addr, claim.version);
+        effects.push(Effect::Touch { addr, version, pool, holders, end_reservation });
     }
 
     /// Writes the status if it differs; says whether it does.
@@ -429,7 +469,7 @@ impl Planner {
         let namespace = service.key.namespace();
         for refusal in refusals {
             match refusal {
-                Refusal::TakenBy(addr, _) => wait.addrs.push(*addr),
+                Refusal::TakenBy(addr, _) | Refusal::Reserved(addr, _) => wait.addrs.push(*addr),
                 Refusal::NoneGives(_, verdicts) | Refusal::NotServed(_, verdicts) => {
                     for (pool, verdict) in verdicts {
                         match verdict {
@@ -480,11 +520,24 @@ impl Planner {
             let Some(holder) = claim.holders().iter().find(|holder| holder.key == *key) else {
                 continue;
             };
+            let retain =
+                claim.pool.as_ref().and_then(|pool| self.world.pools.get(pool)?.retain_for);
+            let until = retain.and_then(|time| now.wall.checked_add(time).ok());
+            let then = match (&claim.reserved, until) {
+                (Some(reservation), _) => Then::Reserve(reservation.clone()),
+                (None, Some(expires)) => Then::RetainIfGone(Reservation {
+                    namespace: key.namespace().to_owned(),
+                    name: Some(key.name().to_owned()),
+                    expires: Some(expires),
+                }),
+                (None, None) => Then::Free,
+            };
             effects.push(Effect::Release {
                 addr,
                 uid: claim.uid.clone(),
                 version: claim.version,
                 holder: holder.clone(),
+                then,
             });
             self.world.busy.insert(addr, Busy::Writing);
         }

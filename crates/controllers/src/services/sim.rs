@@ -16,11 +16,11 @@ use jiff::Timestamp;
 use landfall_ipam::{ClaimFact, Family, HolderFact, Pool, PoolName, Violation, check};
 
 use super::{
-    effect::{Answer, Effect, Failure, Report},
+    effect::{Answer, Effect, Failure, Report, Then},
     plan::{News, Now, Planner, Watched},
     view::{
-        ClaimView, HolderView, OutsiderKind, PoolStatusView, PoolView, Request, ServiceKey,
-        ServiceView, Tenure, Version,
+        ClaimView, HolderView, OutsiderKind, PoolStatusView, PoolView, Request, Reservation,
+        ServiceKey, ServiceView, Tenure, Version,
     },
     wish::may_release,
 };
@@ -120,6 +120,7 @@ impl Cluster {
             services: None,
             class: None,
             quota: None,
+            retain_for: None,
             ignored: Vec::new(),
             status: PoolStatusView::default(),
         });
@@ -190,8 +191,28 @@ impl Cluster {
             Some(claim) => claim.uid.clone(),
             None => self.uid("claim"),
         };
-        let claim = ClaimView { addr, uid, version, pool, tenure: Tenure::Services(holders) };
+        let reserved = self.claims.get(&addr).and_then(|claim| claim.reserved.clone());
+        let tenure = Tenure::Services(holders);
+        let claim = ClaimView { addr, uid, version, pool, reserved, tenure };
         self.claims.insert(addr, claim.clone());
+        self.history.push(Change::Claim(addr, version, Some(claim.clone())));
+        claim
+    }
+
+    /// An administrator keeps a free address for somebody.
+    pub(super) fn reserve(&mut self, addr: IpAddr, reservation: Reservation) {
+        if !self.claims.contains_key(&addr) {
+            self.put_claim(addr, None, Vec::new());
+            self.set_reservation(addr, Some(reservation));
+        }
+    }
+
+    fn set_reservation(&mut self, addr: IpAddr, reservation: Option<Reservation>) -> ClaimView {
+        let version = self.next();
+        let claim = self.claims.get_mut(&addr).unwrap();
+        claim.reserved = reservation;
+        claim.version = version;
+        let claim = claim.clone();
         self.history.push(Change::Claim(addr, version, Some(claim.clone())));
         claim
     }
@@ -221,14 +242,21 @@ impl Cluster {
                 self.writes.push("take");
                 Ok(Answer::Claim(self.put_claim(*addr, Some(pool.clone()), vec![holder.clone()])))
             }
-            Effect::Touch { addr, version, pool, holders } => match self.claims.get(addr) {
-                None => Err(Failure::NotFound),
-                Some(claim) if claim.version != *version => Err(Failure::Conflict),
-                Some(_) => {
-                    self.writes.push("touch");
-                    Ok(Answer::Claim(self.put_claim(*addr, pool.clone(), holders.clone())))
+            Effect::Touch { addr, version, pool, holders, end_reservation } => {
+                match self.claims.get(addr) {
+                    None => Err(Failure::NotFound),
+                    Some(claim) if claim.version != *version => Err(Failure::Conflict),
+                    Some(_) => {
+                        self.writes.push("touch");
+                        let claim = self.put_claim(*addr, pool.clone(), holders.clone());
+                        Ok(Answer::Claim(if *end_reservation {
+                            self.set_reservation(*addr, None)
+                        } else {
+                            claim
+                        }))
+                    }
                 }
-            },
+            }
             Effect::Publish { key, uid, version, ingress, conditions, .. } => {
                 let Some(mut stored) = self.services.get(key).cloned() else {
                     return Err(Failure::NotFound);
@@ -244,7 +272,7 @@ impl Cluster {
                 self.writes.push("publish");
                 Ok(self.answer(key))
             }
-            Effect::Release { addr, uid, version, holder } => {
+            Effect::Release { addr, uid, version, holder, then } => {
                 let live = read.and_then(<[_]>::first);
                 if !may_release(live, holder, *addr) {
                     return Ok(Answer::Kept);
@@ -254,13 +282,35 @@ impl Cluster {
                     Some(claim) if claim.version != *version || claim.uid != *uid => {
                         Err(Failure::Conflict)
                     }
-                    Some(_) => {
+                    Some(claim) => {
                         self.writes.push("release");
-                        self.delete_claim(*addr);
-                        Ok(Answer::Released)
+                        let gone = !self.services.contains_key(&holder.key);
+                        let reservation = match then {
+                            Then::Reserve(reservation) => Some(reservation),
+                            Then::RetainIfGone(reservation) => Some(reservation).filter(|_| gone),
+                            Then::Free => None,
+                        };
+                        if reservation.is_none() {
+                            self.delete_claim(*addr);
+                            return Ok(Answer::Released);
+                        }
+                        let pool = claim.pool.clone();
+                        self.put_claim(*addr, pool, Vec::new());
+                        Ok(Answer::Claim(self.set_reservation(*addr, reservation.cloned())))
                     }
                 }
             }
+            Effect::Expire { addr, uid, version } => match self.claims.get(addr) {
+                None => Err(Failure::NotFound),
+                Some(claim) if claim.version != *version || claim.uid != *uid => {
+                    Err(Failure::Conflict)
+                }
+                Some(_) => {
+                    self.writes.push("expire");
+                    self.delete_claim(*addr);
+                    Ok(Answer::Released)
+                }
+            },
             Effect::LookAtClaim { addr, .. } => {
                 Ok(self.claims.get(addr).cloned().map_or(Answer::NoClaim, Answer::Claim))
             }
@@ -296,7 +346,7 @@ impl Cluster {
                     .iter()
                     .map(|holder| holder.uid.as_deref().unwrap_or_default().to_owned())
                     .collect(),
-                reserved: matches!(claim.tenure, Tenure::Other(_)),
+                reserved: matches!(claim.tenure, Tenure::Other(_)) || claim.reserved.is_some(),
             })
             .collect();
         let holders: Vec<_> = self
@@ -357,6 +407,11 @@ impl Sim {
     fn now(&self) -> Now {
         let seconds = i64::try_from(self.clock.as_secs()).unwrap();
         Now { wall: Timestamp::from_second(seconds).unwrap(), uptime: self.clock }
+    }
+
+    /// What a clock on the wall says.
+    pub(super) fn wall(&self) -> Timestamp {
+        self.now().wall
     }
 
     pub(super) fn pass_time(&mut self, time: Duration) {
@@ -498,31 +553,19 @@ impl Sim {
         self.strays.extend(dead.calls.into_iter().filter(|call| call.result.is_none()));
     }
 
-    /// Everything goes well until nothing is left to do; says in how many rounds.
-    pub(super) fn settle(&mut self) -> usize {
+    /// Everything goes well until nothing is left to do now; what is due later is left alone.
+    pub(super) fn quiet(&mut self) {
+        while self.round() {}
+    }
+
+    /// Everything goes well until nothing is left to do, now or ever.
+    pub(super) fn settle(&mut self) {
         self.strays.clear();
-        for round in 0..2000 {
-            let mut busy = false;
-            for operator in 0..self.operators.len() {
-                for kind in KINDS {
-                    if !self.operators[operator].cursors.contains_key(&kind) {
-                        self.list(operator, kind);
-                        busy = true;
-                    }
-                    busy |= self.deliver(operator, kind, usize::MAX);
-                }
-                busy |= self.plan(operator) > 0;
-                while !self.operators[operator].calls.is_empty() {
-                    while self.operators[operator].calls[0].result.is_none() {
-                        self.take_hold(operator, 0);
-                    }
-                    self.answer(operator, 0);
-                    busy = true;
-                }
-                busy |= self.operators[operator].planner.next_due().is_some();
-            }
-            if !busy {
-                return round;
+        for _ in 0..2000 {
+            let busy = self.round();
+            let due = self.operators.iter().any(|operator| operator.planner.next_due().is_some());
+            if !busy && !due {
+                return;
             }
             self.pass_time(Duration::from_secs(2));
         }
@@ -533,6 +576,29 @@ impl Sim {
             self.cluster.claims,
             self.cluster.writes.iter().rev().take(5).collect::<Vec<_>>()
         );
+    }
+
+    /// Everything that can happen now happens once; says whether anything did.
+    fn round(&mut self) -> bool {
+        let mut busy = false;
+        for operator in 0..self.operators.len() {
+            for kind in KINDS {
+                if !self.operators[operator].cursors.contains_key(&kind) {
+                    self.list(operator, kind);
+                    busy = true;
+                }
+                busy |= self.deliver(operator, kind, usize::MAX);
+            }
+            busy |= self.plan(operator) > 0;
+            while !self.operators[operator].calls.is_empty() {
+                while self.operators[operator].calls[0].result.is_none() {
+                    self.take_hold(operator, 0);
+                }
+                self.answer(operator, 0);
+                busy = true;
+            }
+        }
+        busy
     }
 
     /// Services that want an address and have none, though one of a pool is free.

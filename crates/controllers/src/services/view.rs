@@ -1,6 +1,6 @@
 //! What the planner knows of the cluster: small views of our own types.
 
-use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -136,9 +136,32 @@ impl HolderView {
 pub(super) enum Tenure {
     /// Services.
     Services(Vec<HolderView>),
-    /// Somebody else's, described for people: a reservation, another kind, or a claim that names
-    /// nobody. Such a claim counts as taken and is never touched.
+    /// Somebody else's, described for people: of another kind, or a claim that names nobody. Such a claim counts as taken and is never touched.
     Other(String),
+}
+
+/// For whom an address is kept while nobody has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reservation {
+    pub namespace: String,
+    /// Any Service of the namespace if there is none.
+    pub name: Option<String>,
+    pub expires: Option<Timestamp>,
+}
+
+impl Reservation {
+    pub(super) fn is_for(&self, key: &ServiceKey) -> bool {
+        self.namespace == key.namespace()
+            && self.name.as_ref().is_none_or(|name| name == key.name())
+    }
+}
+
+impl fmt::Display for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_deref().unwrap_or("*");
+        write!(f, "a reservation for {}/{name}", self.namespace)?;
+        self.expires.map_or(Ok(()), |expires| write!(f, " until {expires}"))
+    }
 }
 
 /// One `IP` object.
@@ -148,6 +171,7 @@ pub(super) struct ClaimView {
     pub uid: Arc<str>,
     pub version: Version,
     pub pool: Option<PoolName>,
+    pub reserved: Option<Reservation>,
     pub tenure: Tenure,
 }
 
@@ -172,11 +196,18 @@ impl ClaimView {
             && holders.all(|holder| holder.key == service.key && !holder.is(service))
     }
 
+    /// The reservation that keeps it while nobody has it.
+    pub(super) fn waits_for(&self) -> Option<&Reservation> {
+        let free = matches!(&self.tenure, Tenure::Services(holders) if holders.is_empty());
+        self.reserved.as_ref().filter(|_| free)
+    }
+
     /// Who has it, for a refusal's text.
     pub(super) fn described(&self) -> String {
-        match &self.tenure {
-            Tenure::Other(text) => text.clone(),
-            Tenure::Services(holders) => {
+        match (&self.tenure, self.waits_for()) {
+            (_, Some(reservation)) => reservation.to_string(),
+            (Tenure::Other(text), None) => text.clone(),
+            (Tenure::Services(holders), None) => {
                 let names: Vec<_> = holders.iter().map(|holder| holder.key.as_str()).collect();
                 format!("Service {}", names.join(", "))
             }
@@ -199,6 +230,8 @@ pub(super) struct PoolView {
     pub services: Option<Selector>,
     pub class: Option<Arc<str>>,
     pub quota: Option<Quota>,
+    /// How long the address of a deleted Service waits for it.
+    pub retain_for: Option<Duration>,
     /// Fields that are set but that this version does not act on.
     pub ignored: Vec<&'static str>,
     pub status: PoolStatusView,

@@ -5,7 +5,7 @@ use std::{
     net::IpAddr,
 };
 
-use landfall_ipam::{Book, PoolName};
+use landfall_ipam::{Book, Family, PoolName};
 
 use super::{
     store::Store,
@@ -29,6 +29,8 @@ pub(super) struct World {
     pub(super) held: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
     /// Addresses of a pool that a namespace holds or is about to.
     pub(super) given: BTreeMap<(PoolName, String), BTreeSet<IpAddr>>,
+    /// Addresses that are kept for somebody in a namespace and that nobody has.
+    pub(super) kept: BTreeMap<String, BTreeSet<IpAddr>>,
     /// Services that show an address, rightly or not.
     pub(super) shown: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     /// Addresses with a call about their claim under way or due.
@@ -115,6 +117,17 @@ impl World {
             self.given.remove(&key);
         }
         counted.then_some(key)
+    }
+
+    /// The address of a family that is kept for this Service: one for it by name before one for any
+    /// of its namespace, and then the lowest.
+    pub(super) fn kept_for(&self, service: &ServiceView, family: Family) -> Option<IpAddr> {
+        let kept = self.kept.get(service.key.namespace())?.iter().copied();
+        let fitting = kept.filter(|addr| Family::of(*addr) == family).filter_map(|addr| {
+            let reservation = self.claims.get(&addr)?.waits_for()?;
+            reservation.is_for(&service.key).then_some((reservation.name.is_none(), addr))
+        });
+        fitting.min().map(|(_, addr)| addr)
     }
 
     /// Who has a taken address, for people.

@@ -180,7 +180,13 @@ fn whatever_is_no_claim_of_a_service_counts_as_taken_by_somebody() {
             json!({"use": "Reserved", "reservedFor": {"namespace": "shop"}}),
             "a reservation for shop/*",
         ),
-        (json!({"use": "Reserved"}), "a reservation"),
+        (
+            json!({"reservedFor": {
+                "namespace": "shop", "name": "web", "expires": "2030-01-01T00:00:00Z",
+            }}),
+            "a reservation for shop/web until 2030-01-01T00:00:00Z",
+        ),
+        (json!({"use": "Reserved"}), "a reservation for nobody"),
         (json!({"holders": 5}), "an IP object that cannot be read"),
     ] {
         let claim = seen_claim(json!({
@@ -240,10 +246,12 @@ fn a_pool_is_read_with_its_rules() {
         "segment": "10.0.0.5/29", "excludedIPs": ["10.0.0.0"], "ranges": ["fd00::/64"],
         "priority": 5, "autoAssign": false, "drain": true, "avoidEnds": true,
         "loadBalancerClass": "example.org/lb", "retainFor": "1h", "quota": {"perNamespace": 2},
+        "announce": {"keepalivedGroup": "net/edge"},
     }));
     assert_eq!((view.name.as_str(), &*view.object), ("IPGroup/dmz", "dmz"));
     assert_eq!(view.class.as_deref(), Some("example.org/lb"));
-    assert_eq!(view.ignored, ["retainFor"]);
+    assert_eq!(view.ignored, ["announce"]);
+    assert_eq!(view.retain_for, Some(std::time::Duration::from_hours(1)));
     assert_eq!(view.quota.unwrap().of("shop"), Some(2));
     let pool = view.pool.unwrap();
     assert_eq!((pool.priority, pool.auto_assign, pool.drain), (5, false, true));

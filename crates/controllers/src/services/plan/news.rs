@@ -83,6 +83,7 @@ impl Planner {
     ) {
         let keys: Vec<_> = claim.holders().iter().map(|holder| holder.key.clone()).collect();
         let pool = claim.pool.clone();
+        let waits_for = claim.waits_for().cloned();
         let Put::New(old) = self.world.claims.put(addr, version, claim, source) else { return };
         if let Some(old) = old {
             self.unindex_claim(&old);
@@ -93,6 +94,15 @@ impl Planner {
                 self.world.give(pool, key.namespace(), addr);
             }
             self.mark(&key);
+        }
+        if let Some(reservation) = waits_for {
+            self.expiries.extend(reservation.expires.map(|expires| (expires, addr)));
+            let mut wanting: Vec<_> = self.waiting.keys().cloned().collect();
+            wanting.retain(|key| reservation.is_for(key));
+            for key in wanting {
+                self.mark(&key);
+            }
+            self.world.kept.entry(reservation.namespace).or_default().insert(addr);
         }
         // Whoever waits for this very address is told who has it now.
         for (_, key) in self.waiting.for_address(addr) {
@@ -114,6 +124,17 @@ impl Planner {
     }
 
     fn unindex_claim(&mut self, old: &ClaimView) {
+        if let Some(reservation) = old.waits_for() {
+            if let Some(expires) = reservation.expires {
+                self.expiries.remove(&(expires, old.addr));
+            }
+            if let Some(addrs) = self.world.kept.get_mut(&reservation.namespace) {
+                addrs.remove(&old.addr);
+                if addrs.is_empty() {
+                    self.world.kept.remove(&reservation.namespace);
+                }
+            }
+        }
         for holder in old.holders() {
             if let Some(pool) = &old.pool {
                 self.ungive(pool, holder.key.namespace(), old.addr);

@@ -36,39 +36,22 @@ impl Planner {
             }
             Effect::Publish { key, note, .. } => self.on_published(&key, note, result, now),
             Effect::Release { addr, version, holder, .. } => {
-                let (key, uid) = (holder.key, holder.uid);
-                match result {
-                    Ok(Answer::Released) => {
-                        if let Some(old) = self.world.claims.bury(&addr, version) {
-                            self.claim_left(&old);
-                        }
-                        self.unbusy(addr);
-                        let still_there = self.world.services.get(&key).is_some();
-                        return uid.filter(|_| still_there).map(|uid| Note {
-                            about: About::Service { key, uid },
-                            warning: false,
-                            reason: "Released".to_owned(),
-                            message: format!("{addr} is free again"),
-                        });
-                    }
-                    Ok(Answer::Kept) => {
-                        self.unbusy(addr);
-                        self.delay_release(addr, now);
-                        // What we know of the Service is out of date.
-                        self.looks.entry(key).or_insert(now.uptime);
-                    }
-                    Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
-                    Err(Failure::Refused(_)) => {
-                        self.unbusy(addr);
-                        self.delay_release(addr, now);
-                    }
-                    Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
-                        self.look_at_claim(addr, now.uptime, None);
-                    }
-                    Err(Failure::Unknown(_)) => {
-                        self.look_at_claim(addr, soon(now), None);
-                    }
+                let kept = matches!(result, Ok(Answer::Kept));
+                let freed = self.on_given_up(addr, version, result, now);
+                if kept {
+                    // What we know of the Service is out of date.
+                    self.looks.entry(holder.key.clone()).or_insert(now.uptime);
                 }
+                let still_there = self.world.services.get(&holder.key).is_some();
+                holder.uid.filter(|_| freed && still_there).map(|uid| Note {
+                    about: About::Service { key: holder.key, uid },
+                    warning: false,
+                    reason: "Released".to_owned(),
+                    message: format!("{addr} is free again"),
+                })
+            }
+            Effect::Expire { addr, version, .. } => {
+                self.on_given_up(addr, version, result, now);
                 None
             }
             Effect::LookAtClaim { addr, known } => {
@@ -105,6 +88,37 @@ impl Planner {
             }
             Effect::Note(_) => None,
         }
+    }
+
+    /// A claim was to be given up; says whether its address is free now.
+    fn on_given_up(
+        &mut self,
+        addr: IpAddr,
+        version: Version,
+        result: Result<Answer, Failure>,
+        now: Now,
+    ) -> bool {
+        match result {
+            Ok(Answer::Released) => {
+                if let Some(old) = self.world.claims.bury(&addr, version) {
+                    self.claim_left(&old);
+                }
+                self.unbusy(addr);
+                return true;
+            }
+            // It is kept for somebody.
+            Ok(Answer::Claim(claim)) => self.take_in_claim(addr, claim),
+            Ok(Answer::Kept) | Err(Failure::Refused(_)) => {
+                self.unbusy(addr);
+                self.delay_release(addr, now);
+            }
+            Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
+            Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
+                self.look_at_claim(addr, now.uptime, None);
+            }
+            Err(Failure::Unknown(_)) => self.look_at_claim(addr, soon(now), None),
+        }
+        false
     }
 
     /// A claim was to be created or touched for a Service.

@@ -29,6 +29,10 @@ enum Step {
     Crash(u8),
     List(u8, u8),
     PassTime(u8),
+    /// An administrator keeps an address for a Service, or for any of the namespace, for a while or
+    /// for good.
+    Reserve(u8, u8, u8),
+    Retain(u8),
     /// Only in wild stories: a user writes what only operators should.
     HandEditStatus(u8, u8),
     DeleteClaim(u8),
@@ -44,6 +48,8 @@ fn tame_step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(Step::WipeStatus),
         1 => any::<u8>().prop_map(Step::ChangeClass),
         1 => any::<u8>().prop_map(Step::WritePool),
+        1 => any::<(u8, u8, u8)>().prop_map(|(a, b, c)| Step::Reserve(a, b, c)),
+        1 => any::<u8>().prop_map(Step::Retain),
         20 => any::<(u8, u8, u8)>().prop_map(|(a, b, c)| Step::Deliver(a, b, c)),
         20 => any::<u8>().prop_map(Step::Plan),
         20 => any::<(u8, u8)>().prop_map(|(a, b)| Step::TakeHold(a, b)),
@@ -107,6 +113,16 @@ fn happen(sim: &mut Sim, step: &Step) {
             let (ranges, excluded) = POOLS[usize::from(*pick) % POOLS.len()];
             sim.cluster.set_pool("IPGroup/a", ranges, excluded);
         }
+        Step::Reserve(what, service, how) => {
+            let name = ServiceKey::parse(&name(*service)).unwrap().name().to_owned();
+            let expires = (how % 2 == 0).then(|| sim.wall() + jiff::SignedDuration::from_secs(9));
+            let name = (how % 3 > 0).then_some(name);
+            let reservation = Reservation { namespace: "shop".to_owned(), name, expires };
+            sim.cluster.reserve(addr(*what), reservation);
+        }
+        Step::Retain(pick) => sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| {
+            view.retain_for = (pick % 2 == 0).then(|| Duration::from_secs(5));
+        }),
         Step::Deliver(operator, kind, count) => {
             let kind = KINDS[usize::from(*kind) % KINDS.len()];
             sim.deliver(who(*operator), kind, usize::from(*count % 4) + 1);
@@ -401,4 +417,62 @@ fn a_service_gets_its_address_from_the_pools_it_asks_for_in_its_own_order() {
         message.starts_with("no IPv4 address: IPGroup/none: there is no such pool"),
         "{message}"
     );
+}
+
+#[test]
+fn a_deleted_service_gets_its_address_back_if_it_comes_again_in_time() {
+    let mut sim = running(1);
+    let retain = |view: &mut PoolView| view.retain_for = Some(Duration::from_hours(1));
+    sim.cluster.put_pool(&PoolName::new("IPGroup/a"), retain);
+    for key in ["shop/a", "shop/b"] {
+        sim.cluster.create_service(key);
+    }
+    sim.quiet();
+    sim.cluster.delete_service("shop/a");
+    sim.quiet();
+    sim.cluster.create_service("shop/c");
+    sim.quiet();
+    let of = |sim: &Sim, key: &str| shown(sim).into_iter().find(|(name, _)| name == key).unwrap().1;
+    assert_eq!(of(&sim, "shop/c"), ["10.0.0.2"], "10.0.0.0 waits for shop/a");
+    sim.cluster.writes.clear();
+    sim.cluster.create_service("shop/a");
+    sim.quiet();
+    assert_eq!(of(&sim, "shop/a"), ["10.0.0.0"]);
+    assert_eq!(sim.cluster.writes, ["touch", "publish"]);
+    // It goes for good, and after the time the address is free for others.
+    sim.cluster.delete_service("shop/a");
+    sim.quiet();
+    assert!(sim.cluster.claims[&ip("10.0.0.0")].waits_for().is_some());
+    sim.pass_time(Duration::from_hours(2));
+    sim.settle();
+    assert!(!sim.cluster.claims.contains_key(&ip("10.0.0.0")));
+}
+
+#[test]
+fn a_reservation_is_for_one_service_or_namespace_and_outlives_it() {
+    let mut sim = running(1);
+    let kept = |name: Option<&str>| Reservation {
+        namespace: "shop".to_owned(),
+        name: name.map(str::to_owned),
+        expires: None,
+    };
+    sim.cluster.reserve(ip("10.0.0.0"), kept(Some("vip")));
+    sim.cluster.reserve(ip("10.0.0.1"), kept(None));
+    for key in ["other/first", "shop/any", "shop/vip"] {
+        sim.cluster.create_service(key);
+    }
+    sim.cluster.create_service("other/asks");
+    sim.cluster.edit_service("other/asks", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.0")]);
+    });
+    sim.settle();
+    let of = |sim: &Sim, key: &str| shown(sim).into_iter().find(|(name, _)| name == key).unwrap().1;
+    assert_eq!(of(&sim, "shop/vip"), ["10.0.0.0"]);
+    assert_eq!(of(&sim, "shop/any"), ["10.0.0.1"]);
+    assert_eq!(of(&sim, "other/first"), ["10.0.0.2"]);
+    sim.cluster.delete_service("shop/vip");
+    sim.settle();
+    let (_, reason, message) = condition_of(&sim, "other/asks");
+    assert_eq!(reason, "Reserved");
+    assert!(message.starts_with("10.0.0.0 is kept by a reservation for shop/vip."), "{message}");
 }

@@ -1,12 +1,13 @@
 //! What a Service may ask for by annotation, and what a namespace may hold.
 
 use k8s_openapi::api::core::v1::Service;
-use landfall_api::Quota;
 use landfall_api::words::{ANNOTATION_ADDRESSES, ANNOTATION_POOL};
+use landfall_api::{IP, Quota};
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
+use landfall_testkit::wait;
 use serde_json::json;
 
-use crate::stage::tenant;
+use crate::stage::{LONG, tenant};
 
 fn annotated(name: &str, key: &str, value: &str) -> Service {
     let mut service = load_balancer(name);
@@ -104,4 +105,79 @@ async fn a_namespace_holds_no_more_than_its_quota() {
     tenant.says("e", "False", "QuotaExceeded", "may hold 0 of its addresses").await;
     tenant.shows("d", &["10.12.3.9"]).await;
     tenant.ends(&["ask-quota"]).await;
+}
+
+#[tokio::test]
+async fn an_address_is_kept_for_whom_an_administrator_reserved_it() {
+    let tenant = tenant("ask-kept").await;
+    tenant.pool(pool("ask-kept", &["10.12.4.0/29"]).only_for("ask-kept")).await;
+    let reserve = |addr: &str, name: Option<&str>| {
+        let reserved_for = json!({"namespace": "ask-kept", "name": name});
+        let spec = json!({"address": addr, "use": "Reserved", "reservedFor": reserved_for});
+        let object = json!({
+            "apiVersion": "paas.org/v1", "kind": "IP", "metadata": {"name": addr}, "spec": spec,
+        });
+        serde_json::from_value::<IP>(object)
+    };
+    tenant.make_claim(&reserve("10.12.4.0", Some("mail")).unwrap()).await;
+    tenant.pool_counts("ask-kept", "8", "1", "7").await;
+    tenant.create(load_balancer("other")).await;
+    tenant.shows("other", &["10.12.4.1"]).await;
+    tenant.create(load_balancer("asks").asking("10.12.4.0")).await;
+    let kept = "10.12.4.0 is kept by a reservation for ask-kept/mail";
+    tenant.says("asks", "False", "Reserved", kept).await;
+    tenant.create(load_balancer("mail")).await;
+    tenant.shows("mail", &["10.12.4.0"]).await;
+    let held = "10.12.4.0 is taken by Service ask-kept/mail";
+    tenant.says("asks", "False", "TakenBy", held).await;
+    // It outlives its Service.
+    tenant.delete("mail").await;
+    tenant.says("asks", "False", "Reserved", kept).await;
+    tenant.create(load_balancer("mail")).await;
+    tenant.shows("mail", &["10.12.4.0"]).await;
+    // Without a reservation it is free for whoever waits.
+    tenant.delete("mail").await;
+    tenant.says("asks", "False", "Reserved", kept).await;
+    tenant.delete_claim("10.12.4.0").await;
+    tenant.shows("asks", &["10.12.4.0"]).await;
+    tenant.ends(&["ask-kept"]).await;
+}
+
+#[tokio::test]
+async fn an_address_waits_for_its_deleted_service_and_for_nobody_else() {
+    let tenant = tenant("ask-retain").await;
+    let retaining = pool("ask-retain", &["10.12.5.0/30"]).only_for("ask-retain");
+    tenant.pool(retaining.with(|spec| spec.retain_for = Some("1h".to_owned()))).await;
+    for (name, addr) in [("web", "10.12.5.0"), ("typed", "10.12.5.1")] {
+        tenant.create(load_balancer(name)).await;
+        tenant.shows(name, &[addr]).await;
+    }
+    tenant.delete("web").await;
+    wait::until("the claim to wait for its Service", LONG, async || {
+        let claim = tenant.claim("10.12.5.0").await.ok_or("it is gone")?;
+        let kept = claim.spec.reserved_for.ok_or("it is not kept")?;
+        if claim.spec.holders.is_empty() && kept.expires.is_some() {
+            Ok(())
+        } else {
+            Err("not yet")
+        }
+    })
+    .await
+    .unwrap();
+    tenant.create(load_balancer("other")).await;
+    tenant.shows("other", &["10.12.5.2"]).await;
+    tenant.create(load_balancer("web")).await;
+    tenant.shows("web", &["10.12.5.0"]).await;
+    let claim = tenant.claim("10.12.5.0").await.unwrap();
+    assert_eq!(claim.spec.reserved_for, None, "it has served its purpose");
+    // A change of type is no deletion.
+    let to_cluster = json!({"spec": {"type": "ClusterIP", "allocateLoadBalancerNodePorts": null}});
+    tenant.patch("typed", to_cluster).await;
+    tenant.claim_is_gone("10.12.5.1").await;
+    // One second is over soon, and then it is free.
+    tenant.edit_pool("ask-retain", json!({"retainFor": "1s"})).await;
+    tenant.delete("other").await;
+    tenant.claim_is_gone("10.12.5.2").await;
+    tenant.edit_pool("ask-retain", json!({"retainFor": null})).await;
+    tenant.ends(&["ask-retain"]).await;
 }
