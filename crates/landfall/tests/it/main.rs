@@ -1,5 +1,6 @@
 //! Landfall as a whole, on real servers and as a real process.
 
+mod admission;
 mod cli;
 #[cfg(test)]
 mod docs;
