@@ -3,7 +3,8 @@
 use std::{net::IpAddr, time::Duration};
 
 use super::{
-    About, Busy, ClaimView, Delay, Effect, Note, Now, Planner, ServiceKey, Source, delay_after,
+    About, Busy, ClaimView, Effect, Note, Now, Planner, ServiceKey, Source,
+    due::{Delay, FIRST_DELAY, delay_after},
 };
 use crate::services::{
     effect::{Answer, Failure, Report},
@@ -324,5 +325,5 @@ impl Planner {
 
 /// A short while after something went wrong in a way that may pass by itself.
 fn soon(now: Now) -> Duration {
-    now.uptime.saturating_add(super::FIRST_DELAY)
+    now.uptime.saturating_add(FIRST_DELAY)
 }

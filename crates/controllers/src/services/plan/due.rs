@@ -1,0 +1,129 @@
+//! What is due by the clock alone: tries after a failure, live reads, reservations that end.
+
+use std::{net::IpAddr, time::Duration};
+
+use super::{Busy, ClaimView, Effect, Now, Planner, ServiceKey};
+
+/// How long to wait before another try, growing with each failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Delay {
+    /// `None` once it is over; how often it failed is remembered until it goes well.
+    pub(super) until: Option<Duration>,
+    pub(super) tries: u32,
+}
+
+impl Delay {
+    pub(super) fn holds(self, now: Now) -> bool {
+        self.until.is_some_and(|until| until > now.uptime)
+    }
+
+    /// Ends it if its time has come; says whether it did just now.
+    fn end(&mut self, now: Now) -> bool {
+        let over = self.until.is_some() && !self.holds(now);
+        if over {
+            self.until = None;
+        }
+        over
+    }
+}
+
+pub(super) const FIRST_DELAY: Duration = Duration::from_millis(250);
+const LONGEST_DELAY: Duration = Duration::from_mins(1);
+
+impl Planner {
+    /// The uptime at which [`Planner::plan`] has something to do even without news.
+    pub(in crate::services) fn next_due(&self) -> Option<Duration> {
+        let looks = self.looks.values().copied();
+        let claim_looks = self.claim_looks.values().copied();
+        let services = self.service_delays.values().filter_map(|(delay, _)| delay.until);
+        let releases = self.release_delays.values().filter_map(|delay| delay.until);
+        looks
+            .chain(claim_looks)
+            .chain(services)
+            .chain(releases)
+            .chain(self.status_at)
+            .chain(self.expiry_at)
+            .min()
+    }
+
+    pub(super) fn wake_delayed(&mut self, now: Now) {
+        let mut woken = Vec::new();
+        for (key, (delay, refused)) in &mut self.service_delays {
+            if delay.end(now) {
+                // What was refused is forgotten, so that it is tried again.
+                *refused = None;
+                woken.push(key.clone());
+            }
+        }
+        for (addr, delay) in &mut self.release_delays {
+            if delay.end(now) {
+                let claim = self.world.claims.get(addr);
+                let holders = claim.map(ClaimView::holders).unwrap_or_default();
+                woken.extend(holders.iter().map(|holder| holder.key.clone()));
+            }
+        }
+        for key in woken {
+            self.mark(&key);
+        }
+    }
+
+    pub(super) fn plan_looks(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.claim_looks.retain(|addr, at| {
+            let due = *at <= now.uptime;
+            if due {
+                let known = self.world.claims.get(addr).map(|claim| claim.version);
+                effects.push(Effect::LookAtClaim { addr: *addr, known });
+            }
+            !due
+        });
+        let due: Vec<_> = self
+            .looks
+            .iter()
+            .filter(|(key, at)| **at <= now.uptime && !self.calls.contains_key(*key))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in due {
+            self.looks.remove(&key);
+            self.begin_call(&key);
+            let known = self.world.services.get(&key).map(|service| service.version);
+            effects.push(Effect::LookAtService { key, known });
+        }
+    }
+
+    /// Ends reservations whose time is over.
+    pub(super) fn plan_expiries(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.expiry_at = None;
+        for (expires, addr) in self.expiries.clone() {
+            if expires > now.wall {
+                let left = expires.duration_since(now.wall).try_into().unwrap_or_default();
+                self.expiry_at = Some(now.uptime.saturating_add(left));
+                return;
+            }
+            let Some(claim) = self.world.claims.get(&addr) else { continue };
+            let delayed = self.release_delays.get(&addr).is_some_and(|delay| delay.holds(now));
+            if delayed || self.world.is_busy(addr) {
+                continue; // its report or the end of the delay brings us back
+            }
+            let (uid, version) = (claim.uid.clone(), claim.version);
+            effects.push(Effect::Expire { addr, uid, version });
+            self.world.busy.insert(addr, Busy::Writing);
+        }
+    }
+
+    pub(super) fn look_at_claim(
+        &mut self,
+        addr: IpAddr,
+        at: Duration,
+        for_whom: Option<ServiceKey>,
+    ) {
+        self.world.busy.insert(addr, Busy::Looking { for_whom });
+        self.claim_looks.insert(addr, at);
+        self.settle(addr);
+    }
+}
+
+pub(super) fn delay_after(tries: u32, now: Now) -> Delay {
+    let factor = 1_u32.checked_shl(tries.min(16)).unwrap_or(u32::MAX);
+    let wait = FIRST_DELAY.saturating_mul(factor).min(LONGEST_DELAY);
+    Delay { until: Some(now.uptime.saturating_add(wait)), tries: tries.saturating_add(1) }
+}
