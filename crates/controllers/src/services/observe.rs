@@ -223,21 +223,9 @@ pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
     };
     let object_name = text(metadata.name.as_deref());
     let name = PoolName::new(&format!("{POOL_KIND}/{object_name}"));
-    let mut view = PoolView {
-        name: name.clone(),
-        object: object_name,
-        uid: text(metadata.uid.as_deref()),
-        version: version(metadata),
-        generation: metadata.generation,
-        pool: Err(Vec::new()),
-        namespaces: None,
-        services: None,
-        class: None,
-        quota: None,
-        retain_for: None,
-        ignored: Vec::new(),
-        status: PoolStatusView::default(),
-    };
+    let mut view = PoolView::empty(name.clone(), object_name, text(metadata.uid.as_deref()));
+    view.version = version(metadata);
+    view.generation = metadata.generation;
     match &object.0 {
         Err(invalid) => view.pool = Err(vec![invalid.error.clone()]),
         Ok(group) => {

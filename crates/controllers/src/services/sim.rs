@@ -19,8 +19,8 @@ use super::{
     effect::{Answer, Effect, Failure, Report, Then},
     plan::{News, Now, Planner, Watched},
     view::{
-        ClaimView, HolderView, OutsiderKind, PoolStatusView, PoolView, Request, Reservation,
-        ServiceKey, ServiceView, Tenure, Version,
+        ClaimView, HolderView, OutsiderKind, PoolView, Request, Reservation, ServiceKey,
+        ServiceView, Tenure, Version,
     },
     wish::may_release,
 };
@@ -109,20 +109,11 @@ impl Cluster {
 
     pub(super) fn put_pool(&mut self, name: &PoolName, change: impl FnOnce(&mut PoolView)) {
         let version = self.next();
-        let mut view = self.pools.get(name).cloned().unwrap_or_else(|| PoolView {
-            name: name.clone(),
-            object: Arc::from(name.as_str()),
-            uid: Arc::from(format!("pool-{name}")),
-            version,
-            generation: Some(0),
-            pool: Err(Vec::new()),
-            namespaces: None,
-            services: None,
-            class: None,
-            quota: None,
-            retain_for: None,
-            ignored: Vec::new(),
-            status: PoolStatusView::default(),
+        let mut view = self.pools.get(name).cloned().unwrap_or_else(|| {
+            let uid = Arc::from(format!("pool-{name}"));
+            let mut new = PoolView::empty(name.clone(), Arc::from(name.as_str()), uid);
+            new.generation = Some(0);
+            new
         });
         change(&mut view);
         view.version = version;

@@ -237,6 +237,27 @@ pub(super) struct PoolView {
     pub status: PoolStatusView,
 }
 
+impl PoolView {
+    /// A pool without addresses that serves everybody.
+    pub(super) fn empty(name: PoolName, object: Arc<str>, uid: Arc<str>) -> Self {
+        Self {
+            name,
+            object,
+            uid,
+            version: Version::default(),
+            generation: None,
+            pool: Err(Vec::new()),
+            namespaces: None,
+            services: None,
+            class: None,
+            quota: None,
+            retain_for: None,
+            ignored: Vec::new(),
+            status: PoolStatusView::default(),
+        }
+    }
+}
+
 /// What an `IPGroup`'s status says now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PoolStatusView {

@@ -198,11 +198,6 @@ impl Planner {
             }
             self.mark(&key);
         }
-        let holders = self.world.claim(addr).map(ClaimView::holders).unwrap_or_default();
-        let keys: Vec<_> = holders.iter().map(|holder| holder.key.clone()).collect();
-        for key in keys {
-            self.mark(&key);
-        }
     }
 
     fn on_published(
@@ -306,7 +301,7 @@ impl Planner {
         }
     }
 
-    /// A call about the claim on an address has ended.
+    /// A call about the claim on an address has ended: its holders are looked at again.
     fn unbusy(&mut self, addr: IpAddr) {
         self.world.busy.remove(&addr);
         self.world.claims.unpin(&addr);
