@@ -398,6 +398,7 @@ async fn an_operator_under_another_account_says_so_and_serves_once_the_policy_na
         services: Api::namespaced(client.clone(), "guarded"),
         pools: Api::all(client.clone()),
         claims: Api::all(client.clone()),
+        served: false,
     };
     tenant.pool(pool("guarded", &["10.30.3.0/29"])).await;
     tenant.create(load_balancer("web")).await;

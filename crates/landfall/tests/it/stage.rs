@@ -74,7 +74,7 @@ pub(crate) async fn tenant(namespace: &str) -> Tenant {
             Shared { _operator: operator, plane }
         })
         .await;
-    Tenant::new(&shared.plane, namespace).await
+    Tenant { served: true, ..Tenant::new(&shared.plane, namespace).await }
 }
 
 /// A control plane without an operator, empty, and nobody else's until it is dropped.
@@ -191,6 +191,8 @@ pub(crate) struct Tenant {
     pub(crate) services: Api<Service>,
     pub(crate) pools: Api<IPGroup>,
     pub(crate) claims: Api<IP>,
+    /// Whether an operator runs all the time, so that what is done to pools is waited for.
+    pub(crate) served: bool,
 }
 
 impl Tenant {
@@ -204,6 +206,7 @@ impl Tenant {
             pools: Api::all(client.clone()),
             claims: Api::all(client.clone()),
             client,
+            served: false,
         }
     }
 
@@ -239,12 +242,33 @@ impl Tenant {
     }
 
     pub(crate) async fn pool(&self, pool: IPGroup) -> IPGroup {
-        self.pools.create(&PostParams::default(), &pool).await.unwrap()
+        let pool = self.pools.create(&PostParams::default(), &pool).await.unwrap();
+        self.knows(&pool).await;
+        pool
     }
 
     pub(crate) async fn edit_pool(&self, name: &str, spec: Value) {
         let patch = Patch::Merge(json!({ "spec": spec }));
-        self.pools.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        let pool = self.pools.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        self.knows(&pool).await;
+    }
+
+    /// Waits until the operator has seen this version of a pool: watches of different kinds run
+    /// at their own pace, and what a Service does next would otherwise race against the edit.
+    async fn knows(&self, pool: &IPGroup) {
+        if !self.served {
+            return;
+        }
+        let (name, generation) = (pool.name_any(), pool.metadata.generation);
+        wait::until(format!("the operator to know IPGroup {name}"), LONG, async || {
+            let status = self.pools.get(&name).await.map_err(|error| error.to_string())?.status;
+            match status.as_ref().and_then(|status| status.observed_generation) {
+                seen if seen >= generation => Ok(()),
+                _ => Err(format!("{status:?}")),
+            }
+        })
+        .await
+        .unwrap();
     }
 
     pub(crate) async fn delete_pool(&self, name: &str) {
