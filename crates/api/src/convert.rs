@@ -1,8 +1,12 @@
-//! From what users write to plain pools.
+//! From what users write to plain pools and terms.
 
-use landfall_ipam::{AddrBlock, Family, Pool, PoolName};
+use k8s_openapi::{api::core::v1::ServiceSpec, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use landfall_ipam::{AddrBlock, Family, Pool, PoolName, Refusal, Terms};
 
-use crate::IPGroupSpec;
+use crate::{Holder, IPGroupSpec, words};
+
+/// The API server takes no longer name of a namespace.
+const LONGEST_NAMESPACE: usize = 63;
 
 /// Holds back ends only where that stays cheap: two intervals per /24, so up to a /8.
 const AVOID_ENDS_LIMIT: u128 = 1 << 24;
@@ -46,4 +50,54 @@ fn read<'a>(
         }
     }
     blocks
+}
+
+/// On which terms a Service would share an address: none without a key.
+pub fn sharing_terms(metadata: &ObjectMeta, spec: &ServiceSpec) -> Result<Option<Terms>, Refusal> {
+    let key = metadata.annotations.as_ref().and_then(|all| all.get(words::ANNOTATION_SHARING_KEY));
+    let Some(key) = key.map(|key| key.trim()).filter(|key| !key.is_empty()) else {
+        return Ok(None);
+    };
+    let unparseable = |field, input: &str, expected| {
+        Err(Refusal::Unparseable { field, input: input.to_owned(), expected })
+    };
+    if key.len() > Holder::LONGEST_KEY {
+        let expected = "a key of at most 253 bytes";
+        return unparseable(words::ANNOTATION_SHARING_KEY, key, expected);
+    }
+    let with = words::entries(metadata, words::ANNOTATION_SHARING_WITH);
+    let longest = with.iter().max_by_key(|name| name.len()).copied().unwrap_or_default();
+    if with.len() > Holder::MOST_NAMESPACES || longest.len() > LONGEST_NAMESPACE {
+        let expected = "`*` or the names of at most 64 namespaces";
+        return unparseable(words::ANNOTATION_SHARING_WITH, longest, expected);
+    }
+    let mut ports: Vec<_> = spec
+        .ports
+        .iter()
+        .flatten()
+        .map(|port| format!("{}/{}", port.protocol.as_deref().unwrap_or("TCP"), port.port))
+        .collect();
+    ports.sort_unstable();
+    let selector = spec.selector.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    let selector = selector.collect::<Vec<_>>().join(",");
+    let comparable = !selector.is_empty() && selector.len() <= Holder::LONGEST_SELECTOR;
+    Ok(Some(Terms {
+        key: Some(key.to_owned()),
+        with: with.into_iter().map(str::to_owned).collect(),
+        ports,
+        local: spec.external_traffic_policy.as_deref() == Some("Local"),
+        selector: comparable.then_some(selector),
+    }))
+}
+
+/// On which terms a holder is entered in a claim.
+pub fn holder_terms(holder: &Holder) -> Option<Terms> {
+    let terms = Terms {
+        key: holder.sharing_key.clone(),
+        with: holder.sharing_with.clone(),
+        ports: holder.ports.clone(),
+        local: holder.local_traffic == Some(true),
+        selector: holder.selector.clone(),
+    };
+    (terms != Terms::default()).then_some(terms)
 }

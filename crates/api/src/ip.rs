@@ -139,6 +139,23 @@ pub struct Holder {
     #[schemars(length(max = 253))]
     pub sharing_key: Option<String>,
 
+    /// The holder's `landfall.dev/sharing-with`: other namespaces it shares the address with, or
+    /// `*` for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "namespaces")]
+    pub sharing_with: Vec<String>,
+
+    /// Whether the holder has `externalTrafficPolicy: Local`: then all who share the address must
+    /// select the same pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_traffic: Option<bool>,
+
+    /// The pods the holder selects, as `key=value` pairs in order, separated by commas. Written
+    /// only for holders that would share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub selector: Option<String>,
+
     /// The `spec.loadBalancerClass` under which the Service was served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
@@ -148,6 +165,17 @@ pub struct Holder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub seen_version: Option<String>,
+}
+
+impl Holder {
+    /// Most holders that one claim names.
+    pub const MOST: usize = 256;
+    /// Longest `sharingKey`.
+    pub const LONGEST_KEY: usize = 253;
+    /// Most namespaces in `sharingWith`.
+    pub const MOST_NAMESPACES: usize = 64;
+    /// Longest `selector`.
+    pub const LONGEST_SELECTOR: usize = 4096;
 }
 
 /// For whom an address is kept.
@@ -177,10 +205,6 @@ pub struct IPStatus {
     #[schemars(length(max = 253))]
     pub node: Option<String>,
 
-    /// When the last holder went away, while the address waits for it (`retainFor` of the pool).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub released_at: Option<Time>,
-
     /// What there is to say about the address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
@@ -198,6 +222,14 @@ impl Use {
             Self::Reserved => "Reserved",
         }
     }
+}
+
+fn namespaces(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "array",
+        "maxItems": Holder::MOST_NAMESPACES,
+        "items": {"type": "string", "maxLength": 63},
+    })
 }
 
 fn ports(_: &mut schemars::SchemaGenerator) -> schemars::Schema {

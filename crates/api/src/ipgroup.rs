@@ -174,6 +174,17 @@ pub struct IPGroupStatus {
     #[schemars(length(max = 40))]
     pub free: Option<String>,
 
+    /// How many Services the pool would serve but cannot, or that ask for one of its addresses in
+    /// vain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<i64>,
+
+    /// The Services that have waited longest for this pool, oldest first; at most ten. The
+    /// condition `landfall.dev/Allocated` of each says more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub longest_waiting: Vec<WaitingService>,
+
     /// The `metadata.generation` this status was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -183,6 +194,28 @@ pub struct IPGroupStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 32))]
     pub conditions: Vec<Condition>,
+}
+
+/// A Service that waits for a pool.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingService {
+    /// Namespace of the Service.
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+
+    /// Name of the Service.
+    #[schemars(length(max = 253))]
+    pub name: String,
+
+    /// Why the pool does not serve it, a word from the closed list of reasons.
+    #[schemars(length(max = 63))]
+    pub reason: String,
+}
+
+impl WaitingService {
+    /// How many of them a pool's status names.
+    pub const MOST: usize = 10;
 }
 
 impl IPGroupSpec {

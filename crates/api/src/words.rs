@@ -1,5 +1,7 @@
 //! Keys and words that users and other programs write or read. One place, which feeds the docs.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 /// Prefix of every word that is ours.
 pub const PREFIX: &str = "landfall.dev/";
 
@@ -46,6 +48,13 @@ const LONGEST_LABEL_VALUE: usize = 63;
 /// `spec.pool` always carries the full name, so nothing is lost when the label is left out.
 pub fn ipgroup_label(group: &str) -> Option<&str> {
     (group.len() <= LONGEST_LABEL_VALUE).then_some(group)
+}
+
+/// The entries of an annotation that lists things, separated by commas.
+pub fn entries<'a>(metadata: &'a ObjectMeta, key: &str) -> Vec<&'a str> {
+    let text = metadata.annotations.as_ref().and_then(|all| all.get(key));
+    let parts = text.into_iter().flat_map(|text| text.split(',')).map(str::trim);
+    parts.filter(|part| !part.is_empty()).collect()
 }
 
 /// A word, where it stands and what it means; a row of the reference page.

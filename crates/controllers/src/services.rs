@@ -248,15 +248,15 @@ impl Engine {
             Ok(_) => {
                 self.metrics.called(word, "done");
                 match &report.effect {
-                    Effect::Publish { key, ingress: Some(addrs), .. } => {
+                    Effect::Publish { key, ingress: Some(addrs), first, .. } => {
                         info!(service = %key, ?addrs, "published");
-                        if let Some(created) = self.planner.created(key) {
+                        if let Some(created) = self.planner.created(key).filter(|_| *first) {
                             let took = at.duration_since(created);
                             self.metrics.allocated(took.try_into().unwrap_or_default());
                         }
                     }
-                    Effect::Release { addr, holder, .. } => {
-                        info!(service = %holder.key, %addr, "looked at a claim to release");
+                    Effect::Release { claim, holder, .. } => {
+                        info!(service = %holder.key, addr = %claim.addr, "looked at a claim to release");
                     }
                     Effect::Take { .. }
                     | Effect::Touch { .. }

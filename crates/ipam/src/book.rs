@@ -33,7 +33,8 @@ struct Shelf {
     pool: Pool,
     usable: AddrSet,
     free: AddrSet,
-    used: u128,
+    /// Taken addresses inside its ranges, by family.
+    used: BTreeMap<Family, u128>,
 }
 
 impl Book {
@@ -60,7 +61,8 @@ impl Book {
             .map(|pool| {
                 let usable = pool.ranges().difference(&excluded).difference(pool.held_back());
                 let free = usable.difference(&self.taken);
-                let used = pool.ranges().intersection(&self.taken).len();
+                let taken = pool.ranges().intersection(&self.taken);
+                let used = Family::BOTH.map(|family| (family, taken.len_of(family))).into();
                 (pool.name.clone(), Shelf { pool, usable, free, used })
             })
             .collect();
@@ -88,7 +90,8 @@ impl Book {
             for shelf in self.shelves.values_mut() {
                 shelf.free.remove(addr);
                 if shelf.pool.contains(addr) {
-                    shelf.used = shelf.used.saturating_add(1);
+                    let used = shelf.used.entry(Family::of(addr)).or_default();
+                    *used = used.saturating_add(1);
                 }
             }
         }
@@ -104,7 +107,8 @@ impl Book {
                     shelf.free.insert(addr);
                 }
                 if shelf.pool.contains(addr) {
-                    shelf.used = shelf.used.saturating_sub(1);
+                    let used = shelf.used.entry(Family::of(addr)).or_default();
+                    *used = used.saturating_sub(1);
                 }
             }
         }
@@ -151,6 +155,12 @@ impl Book {
         if self.is_taken(addr) {
             return Err(Refusal::TakenBy(addr, holder()));
         }
+        self.offers(name, addr)
+    }
+
+    /// Whether the pool would give exactly this address if nobody had it: what whoever would share
+    /// it with its holders must know.
+    pub fn offers(&self, name: &PoolName, addr: IpAddr) -> Result<(), Refusal> {
         self.never_given(addr).map_or(Ok(()), Err)?;
         let Some(shelf) = self.shelves.get(name).filter(|shelf| shelf.pool.contains(addr)) else {
             return Err(Refusal::OutsideEveryPool(addr));
@@ -173,10 +183,22 @@ impl Book {
 
     /// What a pool has and has left.
     pub fn count(&self, name: &PoolName) -> PoolCount {
+        Family::BOTH.iter().map(|family| self.count_of(name, *family)).fold(
+            PoolCount::default(),
+            |all, one| PoolCount {
+                capacity: all.capacity.saturating_add(one.capacity),
+                used: all.used.saturating_add(one.used),
+                free: all.free.saturating_add(one.free),
+            },
+        )
+    }
+
+    /// What a pool has and has left of a family.
+    pub fn count_of(&self, name: &PoolName, family: Family) -> PoolCount {
         self.shelves.get(name).map_or_else(PoolCount::default, |shelf| PoolCount {
-            capacity: shelf.usable.len(),
-            used: shelf.used,
-            free: shelf.free.len(),
+            capacity: shelf.usable.len_of(family),
+            used: shelf.used.get(&family).copied().unwrap_or_default(),
+            free: shelf.free.len_of(family),
         })
     }
 }

@@ -7,6 +7,8 @@ use alloc::{
 };
 use core::{fmt, net::IpAddr};
 
+use crate::{Party, Terms, clash};
+
 /// What one claim says: an address and who holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimFact {
@@ -25,6 +27,16 @@ pub struct HolderFact {
     pub id: String,
     /// The addresses in its published place.
     pub shows: Vec<IpAddr>,
+    /// Where it lives.
+    pub namespace: String,
+    /// On which terms it would share an address.
+    pub terms: Option<Terms>,
+}
+
+impl HolderFact {
+    fn party(&self) -> Party<'_> {
+        (&self.namespace, self.terms.as_ref())
+    }
 }
 
 /// Something that must never be true once everything has come to rest.
@@ -42,6 +54,8 @@ pub enum Violation {
     HeldByNobody(IpAddr),
     /// A holder shows one address twice.
     ShownTwice(IpAddr, String),
+    /// Two holders show one address, though they do not agree to share it.
+    SharedWithoutConsent(IpAddr, String, String),
 }
 
 impl fmt::Display for Violation {
@@ -59,6 +73,9 @@ impl fmt::Display for Violation {
             }
             Self::HeldByNobody(addr) => write!(f, "the claim on {addr} names nobody"),
             Self::ShownTwice(addr, id) => write!(f, "{id} shows {addr} twice"),
+            Self::SharedWithoutConsent(addr, one, other) => {
+                write!(f, "{addr} is shown by {one} and {other}, which do not agree to share it")
+            }
         }
     }
 }
@@ -88,6 +105,22 @@ pub fn check(claims: &[ClaimFact], holders: &[HolderFact]) -> BTreeSet<Violation
                 }
                 Some(_) => false,
             };
+        }
+    }
+    let mut showing: BTreeMap<IpAddr, Vec<&HolderFact>> = BTreeMap::new();
+    for holder in holders {
+        for addr in holder.shows.iter().collect::<BTreeSet<_>>() {
+            showing.entry(*addr).or_default().push(holder);
+        }
+    }
+    for (addr, parties) in showing {
+        for (index, one) in parties.iter().enumerate() {
+            for other in parties.iter().skip(index.saturating_add(1)) {
+                if clash(one.party(), other.party()).is_some() {
+                    let (one, other) = (one.id.clone(), other.id.clone());
+                    violations.insert(Violation::SharedWithoutConsent(addr, one, other));
+                }
+            }
         }
     }
     for holder in holders {
@@ -123,7 +156,18 @@ mod tests {
     }
 
     fn holder(id: &str, shows: &[&str]) -> HolderFact {
-        HolderFact { id: id.to_string(), shows: shows.iter().map(|addr| ip(addr)).collect() }
+        HolderFact {
+            id: id.to_string(),
+            shows: shows.iter().map(|addr| ip(addr)).collect(),
+            namespace: "shop".to_string(),
+            terms: None,
+        }
+    }
+
+    fn sharing(id: &str, port: &str) -> HolderFact {
+        let (key, ports) = (Some("k".to_string()), vec![port.to_string()]);
+        let terms = Some(Terms { key, ports, ..Terms::default() });
+        HolderFact { terms, ..holder(id, &["10.0.0.1"]) }
     }
 
     #[test]
@@ -140,14 +184,23 @@ mod tests {
             (
                 "shared by consent",
                 vec![claim("10.0.0.1", &["web", "db"])],
-                vec![holder("web", &["10.0.0.1"]), holder("db", &["10.0.0.1"])],
+                vec![sharing("web", "TCP/80"), sharing("db", "TCP/443")],
                 vec![],
+            ),
+            (
+                "shared without consent",
+                vec![claim("10.0.0.1", &["web", "db"])],
+                vec![sharing("web", "TCP/80"), sharing("db", "TCP/80")],
+                vec![Violation::SharedWithoutConsent(a, web.clone(), db.clone())],
             ),
             (
                 "doubled",
                 vec![claim("10.0.0.1", &["web"])],
                 vec![holder("web", &["10.0.0.1"]), holder("db", &["10.0.0.1"])],
-                vec![Violation::ShownWithoutClaim(a, db)],
+                vec![
+                    Violation::ShownWithoutClaim(a, db.clone()),
+                    Violation::SharedWithoutConsent(a, web.clone(), db),
+                ],
             ),
             (
                 "leaked by a deleted holder",

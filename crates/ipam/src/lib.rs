@@ -7,6 +7,7 @@
 //! - [`AddrBlock`] and [`AddrRange`]: what users write, parsed once at the edge.
 //! - [`AddrSet`]: any set of addresses of both families.
 //! - [`Pool`]: a set of addresses with rules; [`Book`]: all pools and every taken address.
+//! - [`Terms`] and [`clash`]: on which terms an address may have several holders.
 //! - [`Refusal`]: why somebody gets nothing, from a closed list.
 //! - [`check`]: the invariants that must hold over a whole cluster; tests end with it.
 #![no_std]
@@ -20,6 +21,7 @@ mod pool;
 mod range;
 mod refusal;
 mod set;
+mod sharing;
 
 pub use self::{
     book::{Book, PoolCount},
@@ -28,4 +30,5 @@ pub use self::{
     range::{AddrBlock, AddrRange, Family, ParseError},
     refusal::{Reason, Refusal, Verdict},
     set::AddrSet,
+    sharing::{Clash, Party, Terms, clash},
 };

@@ -15,6 +15,9 @@ pub enum Family {
 }
 
 impl Family {
+    /// Both of them.
+    pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
     /// The family of an address. An IPv4-mapped IPv6 address is IPv6, as it is for kube-proxy.
     pub const fn of(addr: IpAddr) -> Self {
         match addr {
@@ -22,14 +25,19 @@ impl Family {
             IpAddr::V6(_) => Self::V6,
         }
     }
+
+    /// The word that Kubernetes has for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
 }
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
+        f.write_str(self.as_str())
     }
 }
 

@@ -3,7 +3,7 @@
 use alloc::{string::String, vec::Vec};
 use core::{fmt, net::IpAddr};
 
-use crate::{Family, PoolName};
+use crate::{Clash, Family, PoolName};
 
 /// The closed list of reasons, fit for a condition's `reason` and for a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +18,8 @@ pub enum Reason {
     TakenBy,
     /// The asked-for address is kept for somebody else.
     Reserved,
+    /// The asked-for address has a holder with whom this one may not share it.
+    SharingRefused,
     /// The asked-for address lies in no pool.
     OutsideEveryPool,
     /// No pool has addresses of the wanted family.
@@ -28,6 +30,8 @@ pub enum Reason {
     Unparseable,
     /// The namespace holds as many addresses as it may.
     QuotaExceeded,
+    /// No pool serves the class.
+    ClassUnknown,
     /// The asked-for pools do not exist.
     PoolUnknown,
     /// The pools that would serve are themselves invalid.
@@ -40,17 +44,19 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, for tables and documentation.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Exhausted,
         Self::NotSelected,
         Self::Excluded,
         Self::TakenBy,
         Self::Reserved,
+        Self::SharingRefused,
         Self::OutsideEveryPool,
         Self::FamilyMissing,
         Self::Draining,
         Self::Unparseable,
         Self::QuotaExceeded,
+        Self::ClassUnknown,
         Self::PoolUnknown,
         Self::PoolInvalid,
         Self::NoPool,
@@ -65,11 +71,13 @@ impl Reason {
             Self::Excluded => "Excluded",
             Self::TakenBy => "TakenBy",
             Self::Reserved => "Reserved",
+            Self::SharingRefused => "SharingRefused",
             Self::OutsideEveryPool => "OutsideEveryPool",
             Self::FamilyMissing => "FamilyMissing",
             Self::Draining => "Draining",
             Self::Unparseable => "Unparseable",
             Self::QuotaExceeded => "QuotaExceeded",
+            Self::ClassUnknown => "ClassUnknown",
             Self::PoolUnknown => "PoolUnknown",
             Self::PoolInvalid => "PoolInvalid",
             Self::NoPool => "NoPool",
@@ -82,7 +90,7 @@ impl Reason {
         match self {
             Self::Exhausted => "Every pool that may serve the Service has all its addresses taken.",
             Self::NotSelected => {
-                "There are pools, but their selectors, class or `autoAssign: false` leave the Service out."
+                "There are pools, but their selectors or `autoAssign: false` leave the Service out."
             }
             Self::Excluded => {
                 "The asked-for address is excluded by a pool that covers it, or held back by `avoidEnds`."
@@ -93,6 +101,9 @@ impl Reason {
             Self::Reserved => {
                 "The asked-for address is kept for somebody else, by an administrator or after a deletion (`retainFor`)."
             }
+            Self::SharingRefused => {
+                "The Service would share an address, but not with those who have it: a key, a namespace, a port or the traffic policy is in the way; the message names the Service and what it is."
+            }
             Self::OutsideEveryPool => "No pool covers the asked-for address.",
             Self::FamilyMissing => {
                 "No pool that may serve the Service has addresses of that family."
@@ -101,10 +112,13 @@ impl Reason {
                 "The pools that may serve the Service are set to `drain` and give no more."
             }
             Self::Unparseable => {
-                "What the Service asks for is not an address, or is more than one of a family."
+                "What the Service asks for cannot be read, such as an address that is none, or is more than one address of a family."
             }
             Self::QuotaExceeded => {
                 "The namespace holds as many addresses of the pool as the pool's `quota` allows."
+            }
+            Self::ClassUnknown => {
+                "None of the pools that the Service may use serves its `spec.loadBalancerClass`, or all serve some class and the Service has none."
             }
             Self::PoolUnknown => "The annotation `landfall.dev/pool` names no pool that exists.",
             Self::PoolInvalid => {
@@ -131,16 +145,20 @@ impl Reason {
             Self::Reserved => {
                 "Ask for another address, wait until the reservation ends, or let an administrator delete the `IP` object."
             }
+            Self::SharingRefused => {
+                "Use other ports, or give both Services the same `landfall.dev/sharing-key` and let each name the other's namespace in `landfall.dev/sharing-with`; or ask for another address."
+            }
             Self::OutsideEveryPool => {
                 "Ask for an address inside a pool, or add a range that covers it to a pool."
             }
             Self::FamilyMissing => "Add a range of that family to a pool.",
             Self::Draining => "Set `drain: false` on a pool, or add a pool.",
-            Self::Unparseable => {
-                "Write an address such as `10.0.0.5` or `fd00::5`, or remove the request."
-            }
+            Self::Unparseable => "Write what the message expects there, or remove it.",
             Self::QuotaExceeded => {
                 "Delete a Service of the namespace, or raise the pool's `quota`; the oldest that waits is served at once."
+            }
+            Self::ClassUnknown => {
+                "Set `loadBalancerClass` of a pool to that of the Service, or add a pool without one for Services without one."
             }
             Self::PoolUnknown => "Name a pool that exists, or create it.",
             Self::PoolInvalid => "Mend the pool as its `Ready` condition says.",
@@ -165,12 +183,12 @@ pub enum Verdict {
     NotAsked,
     /// There is no such pool.
     Missing,
+    /// It serves another `loadBalancerClass`.
+    OtherClass,
     /// Its `namespaceSelector` does not match.
     OtherNamespaces,
     /// Its `serviceSelector` does not match.
     OtherServices,
-    /// It serves another `loadBalancerClass`.
-    OtherClass,
     /// It serves only those that ask for one of its addresses.
     OnRequestOnly,
     /// It has no address of the family.
@@ -189,11 +207,10 @@ impl Verdict {
     /// The reason this verdict stands for when it is the nearest to a "yes".
     pub const fn reason(self) -> Reason {
         match self {
-            Self::NotAsked
-            | Self::OtherNamespaces
-            | Self::OtherServices
-            | Self::OtherClass
-            | Self::OnRequestOnly => Reason::NotSelected,
+            Self::NotAsked | Self::OtherNamespaces | Self::OtherServices | Self::OnRequestOnly => {
+                Reason::NotSelected
+            }
+            Self::OtherClass => Reason::ClassUnknown,
             Self::Missing => Reason::PoolUnknown,
             Self::OverQuota(_) => Reason::QuotaExceeded,
             Self::NoFamily(_) => Reason::FamilyMissing,
@@ -233,6 +250,8 @@ pub enum Refusal {
         field: &'static str,
         /// The text as written.
         input: String,
+        /// What should stand there.
+        expected: &'static str,
     },
     /// Two addresses of one family are asked for.
     TwoOfOneFamily(IpAddr, IpAddr),
@@ -246,6 +265,8 @@ pub enum Refusal {
     TakenBy(IpAddr, String),
     /// The asked-for address is kept for somebody else.
     Reserved(IpAddr, String),
+    /// The asked-for address has this holder, with whom the one who asks may not share it.
+    SharingRefused(IpAddr, String, Clash),
     /// The asked-for address is not of a family the Service has.
     WrongFamily(IpAddr),
     /// The pools that cover the asked-for address do not serve this one.
@@ -268,11 +289,32 @@ impl Refusal {
             Self::Excluded(..) | Self::HeldBack(..) => Reason::Excluded,
             Self::TakenBy(..) => Reason::TakenBy,
             Self::Reserved(..) => Reason::Reserved,
+            Self::SharingRefused(..) => Reason::SharingRefused,
             Self::WrongFamily(_) => Reason::FamilyMissing,
             Self::LedgerRefused(_) => Reason::LedgerRefused,
             Self::NotServed(_, verdicts) | Self::NoneGives(_, verdicts) => {
                 nearest(verdicts).map_or(Reason::NoPool, Verdict::reason)
             }
+        }
+    }
+}
+
+impl Refusal {
+    /// The address that was asked for and cannot be had.
+    pub const fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::OutsideEveryPool(addr)
+            | Self::Excluded(addr, _)
+            | Self::HeldBack(addr, _)
+            | Self::TakenBy(addr, _)
+            | Self::Reserved(addr, _)
+            | Self::SharingRefused(addr, ..)
+            | Self::NotServed(addr, _) => Some(*addr),
+            Self::Unparseable { .. }
+            | Self::TwoOfOneFamily(..)
+            | Self::WrongFamily(_)
+            | Self::LedgerRefused(_)
+            | Self::NoneGives(..) => None,
         }
     }
 }
@@ -286,8 +328,8 @@ fn nearest(verdicts: &[(PoolName, Verdict)]) -> Option<Verdict> {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unparseable { field, input } => {
-                write!(f, "{field} {input:?} is not an address")?;
+            Self::Unparseable { field, input, expected } => {
+                write!(f, "{field} {input:?} is not {expected}")?;
             }
             Self::TwoOfOneFamily(one, other) => {
                 write!(
@@ -300,6 +342,9 @@ impl fmt::Display for Refusal {
             Self::HeldBack(addr, pool) => write!(f, "{addr} is held back by avoidEnds of {pool}")?,
             Self::TakenBy(addr, holder) => write!(f, "{addr} is taken by {holder}")?,
             Self::Reserved(addr, holder) => write!(f, "{addr} is kept by {holder}")?,
+            Self::SharingRefused(addr, holder, clash) => {
+                write!(f, "{addr} cannot be shared with {holder}: {clash}")?;
+            }
             Self::WrongFamily(addr) => {
                 write!(f, "{addr} is {}, which the Service does not have", Family::of(*addr))?;
             }

@@ -52,6 +52,21 @@ pub trait ServiceBuilder: Sized {
         })
     }
 
+    #[must_use]
+    fn annotated(self, key: &str, value: &str) -> Self;
+
+    /// Shares its address with Services of the same key, on these TCP ports.
+    #[must_use]
+    fn sharing(self, key: &str, ports: &[i32]) -> Self {
+        let port = |port: &i32| ServicePort {
+            name: Some(format!("p{port}")),
+            port: *port,
+            ..ServicePort::default()
+        };
+        self.annotated(words::ANNOTATION_SHARING_KEY, key)
+            .with_spec(|spec| spec.ports = Some(ports.iter().map(port).collect()))
+    }
+
     /// `SingleStack`, `PreferDualStack` or `RequireDualStack`, and the families in order.
     #[must_use]
     fn with_families(self, policy: &str, families: &[&str]) -> Self {
@@ -65,6 +80,11 @@ pub trait ServiceBuilder: Sized {
 impl ServiceBuilder for Service {
     fn with_spec(mut self, change: impl FnOnce(&mut ServiceSpec)) -> Self {
         change(self.spec.get_or_insert_default());
+        self
+    }
+
+    fn annotated(mut self, key: &str, value: &str) -> Self {
+        self.annotations_mut().insert(key.into(), value.into());
         self
     }
 

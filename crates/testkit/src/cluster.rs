@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
-use landfall_api::{IP, IPSpec, name, words};
-use landfall_ipam::{ClaimFact, HolderFact, check};
+use landfall_api::{IP, IPSpec, convert, name, words};
+use landfall_ipam::{ClaimFact, HolderFact, Party, Terms, check, clash};
 use tokio::task::JoinSet;
 
 use crate::wait::{self, TimedOut};
@@ -56,25 +56,22 @@ impl Snapshot {
             .claims
             .iter()
             .filter_map(|ip| {
-                let holders = holders(ip, identity);
+                let holders: Vec<_> =
+                    holders(ip, identity).into_iter().map(|named| named.id).collect();
                 let reserved = holders.is_empty();
                 Some(ClaimFact { addr: name::parse(&ip.name_any()).ok()?, holders, reserved })
             })
             .collect();
         let holders: Vec<_> = services
             .iter()
-            .map(|service| HolderFact { id: identity_of(service), shows: shown(service) })
+            .map(|service| HolderFact {
+                id: identity_of(service),
+                shows: shown(service),
+                namespace: service.namespace().unwrap_or_default(),
+                terms: terms(service),
+            })
             .collect();
-        let violations = check(&claims, &holders);
-        let mut by_addr: BTreeMap<IpAddr, Vec<&str>> = BTreeMap::new();
-        for holder in &holders {
-            for addr in &holder.shows {
-                by_addr.entry(*addr).or_default().push(&holder.id);
-            }
-        }
-        let doubled = by_addr.iter().filter(|(_, ids)| ids.len() > 1);
-        let doubled = doubled.map(|(addr, ids)| format!("{addr} is shown by {}", ids.join(", ")));
-        violations.iter().map(ToString::to_string).chain(doubled).collect()
+        check(&claims, &holders).iter().map(ToString::to_string).collect()
     }
 
     /// What each Service shows, by `namespace/name`; those that show nothing are left out.
@@ -109,20 +106,42 @@ fn identity_of(service: &Service) -> String {
     format!("Service/{}/{}", key(service), service.uid().unwrap_or_default())
 }
 
+/// On which terms a Service shares an address now; one that writes nonsense shares with nobody.
+fn terms(service: &Service) -> Option<Terms> {
+    convert::sharing_terms(&service.metadata, service.spec.as_ref()?).ok().flatten()
+}
+
 fn is_foreign(service: &Service) -> bool {
     service.annotations().contains_key(FOREIGN)
 }
 
-/// The Services a claim names, by identity. Nobody else counts: such a claim stands for itself.
+/// A Service that a claim names, and on which terms it is entered there.
+#[derive(Clone, Debug, PartialEq)]
+struct Named {
+    id: String,
+    namespace: String,
+    terms: Option<Terms>,
+}
+
+impl Named {
+    fn party(&self) -> Party<'_> {
+        (&self.namespace, self.terms.as_ref())
+    }
+}
+
+/// The Services a claim names. Nobody else counts: such a claim stands for itself.
 ///
 /// A claim of the original operator has no uid; `find` gives whoever has the name now.
-fn holders(ip: &IP, find: impl Fn(&str, &str) -> Option<String>) -> Vec<String> {
+fn holders(ip: &IP, find: impl Fn(&str, &str) -> Option<String>) -> Vec<Named> {
     if ip.spec.holders.is_empty() && !ip.labels().contains_key(words::LABEL_GSM) {
         let owner = ip.annotations().get(words::ANNOTATION_OWNER);
         let owner = owner.and_then(|owner| owner.split_once('/'));
         return owner
-            .map(|(namespace, name)| {
-                find(namespace, name).unwrap_or_else(|| format!("Service/{namespace}/{name}/?"))
+            .map(|(namespace, name)| Named {
+                id: find(namespace, name)
+                    .unwrap_or_else(|| format!("Service/{namespace}/{name}/?")),
+                namespace: namespace.to_owned(),
+                terms: None,
             })
             .into_iter()
             .collect();
@@ -132,7 +151,11 @@ fn holders(ip: &IP, find: impl Fn(&str, &str) -> Option<String>) -> Vec<String> 
         .map(|holder| {
             let namespace = holder.namespace.as_deref().unwrap_or_default();
             let uid = holder.uid.as_deref().unwrap_or("?");
-            format!("Service/{namespace}/{}/{uid}", holder.name)
+            Named {
+                id: format!("Service/{namespace}/{}/{uid}", holder.name),
+                namespace: namespace.to_owned(),
+                terms: convert::holder_terms(holder),
+            }
         })
         .collect()
 }
@@ -144,7 +167,7 @@ enum Change {
     Service(String, String, Vec<IpAddr>),
     ServiceGone(String),
     /// A claim and the Services it names.
-    Claim(IpAddr, Vec<String>),
+    Claim(IpAddr, Vec<Named>),
     ClaimGone(IpAddr),
 }
 
@@ -265,11 +288,11 @@ pub struct History {
 }
 
 impl History {
-    /// Every moment at which a Service showed an address that another one showed too, or whose
-    /// claim did not name it. Nothing excuses such a moment, however short.
+    /// Every moment at which a Service showed an address whose claim did not name it, or at which a
+    /// claim named two that do not agree to share. Nothing excuses such a moment, however short.
     pub fn problems(&self) -> Vec<String> {
         let mut services: BTreeMap<&str, (&str, &[IpAddr])> = BTreeMap::new();
-        let mut claims: BTreeMap<IpAddr, Vec<String>> = BTreeMap::new();
+        let mut claims: BTreeMap<IpAddr, Vec<Named>> = BTreeMap::new();
         let before: Vec<_> = self
             .before
             .services
@@ -310,11 +333,16 @@ impl History {
                     .filter(|(_, shows)| shows.contains(&addr))
                     .map(|(id, _)| *id)
                     .collect();
-                if showing.len() > 1 {
-                    problems.push(format!("at {revision} {addr} is shown by {showing:?}"));
-                }
                 let named = claims.get(&addr).map(Vec::as_slice).unwrap_or_default();
-                for id in showing.iter().filter(|id| !named.iter().any(|named| named == *id)) {
+                for (index, one) in named.iter().enumerate() {
+                    for other in named.iter().skip(index + 1) {
+                        if let Some(clash) = clash(one.party(), other.party()) {
+                            let (one, other) = (&one.id, &other.id);
+                            problems.push(format!("at {revision} {addr}: {one}, {other}: {clash}"));
+                        }
+                    }
+                }
+                for id in showing.iter().filter(|id| !named.iter().any(|named| named.id == **id)) {
                     problems.push(format!("at {revision} {id} shows {addr} of {named:?}"));
                 }
             }
@@ -427,7 +455,19 @@ mod tests {
         let shows = |name: &str, addrs: &[IpAddr]| {
             Change::Service(format!("shop/{name}"), id(name), addrs.to_vec())
         };
-        let held = |addr, name: &str| Change::Claim(addr, vec![id(name)]);
+        let named = |name: &str, port: Option<&str>| Named {
+            id: id(name),
+            namespace: "shop".into(),
+            terms: port.map(|port| Terms {
+                key: Some("k".into()),
+                ports: vec![port.into()],
+                ..Terms::default()
+            }),
+        };
+        let held = |addr, name: &str| Change::Claim(addr, vec![named(name, None)]);
+        let shared = |one: &str, other: &str| {
+            Change::Claim(addr, vec![named("web", Some(one)), named("db", Some(other))])
+        };
         for (case, changes, problems, moved) in [
             ("in order", vec![held(addr, "web"), shows("web", &[addr])], 0, 0),
             ("shown before it was taken", vec![shows("web", &[addr]), held(addr, "web")], 1, 0),
@@ -440,9 +480,16 @@ mod tests {
             (
                 "doubled for a moment",
                 vec![held(addr, "web"), shows("web", &[addr]), shows("db", &[addr])],
-                2,
+                1,
                 0,
             ),
+            (
+                "shared",
+                vec![shared("TCP/80", "TCP/443"), shows("web", &[addr]), shows("db", &[addr])],
+                0,
+                0,
+            ),
+            ("one port for two", vec![shared("TCP/80", "TCP/80")], 1, 0),
             (
                 "moved",
                 vec![

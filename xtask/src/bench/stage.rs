@@ -196,6 +196,8 @@ impl Stage {
                     .and_then(|address| address.parse().ok())
                     .into_iter()
                     .collect(),
+                namespace: namespace.to_owned(),
+                terms: None,
             })
             .collect();
         let mut shown: Vec<_> = holders.iter().flat_map(|holder| &holder.shows).collect();

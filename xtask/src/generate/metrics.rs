@@ -41,7 +41,7 @@ const METRICS: &[Metric] = &[
         name: "landfall_calls",
         suffix: "_total",
         kind: "counter",
-        labels: "`effect`: `take`, `touch`, `publish`, `release`, `look`, `pool_status`, `event`; \
+        labels: "`effect`: `take`, `touch`, `publish`, `release`, `expire`, `look`, `pool_status`, `event`; \
                  `result`: `done`, `exists`, `conflict`, `not_found`, `refused`, `unknown`, `not_sent`",
     },
     Metric {
@@ -54,8 +54,9 @@ const METRICS: &[Metric] = &[
         name: "landfall_pool_addresses",
         suffix: "",
         kind: "gauge",
-        labels: "`pool`: kind and name such as `IPGroup/dmz`; `state`: `capacity`, `used`, `free`",
+        labels: "`pool`: kind and name such as `IPGroup/dmz`; `family`: `IPv4`, `IPv6`; `state`: `capacity`, `used`, `free`",
     },
+    Metric { name: "landfall_pool_services_waiting", suffix: "", kind: "gauge", labels: "`pool`" },
     Metric { name: "landfall_plan", suffix: "_seconds", kind: "histogram", labels: "" },
     Metric { name: "landfall_allocation", suffix: "_seconds", kind: "histogram", labels: "" },
     Metric { name: "landfall_events_dropped", suffix: "_total", kind: "counter", labels: "" },

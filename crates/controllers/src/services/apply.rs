@@ -55,7 +55,7 @@ impl Applier {
         let call = async {
             match effect {
                 Effect::Take { addr, pool, holder } => self.take(*addr, pool, holder).await,
-                Effect::Touch { addr, version, pool, holders, end_reservation } => {
+                Effect::Touch { addr, version, pool, holders, end_reservation, .. } => {
                     let end = *end_reservation;
                     self.touch(*addr, *version, pool.as_ref(), holders, end).await
                 }
@@ -77,9 +77,7 @@ impl Applier {
                         .map_err(|error| failure(&error))?;
                     Ok(seen_service(&written))
                 }
-                Effect::Release { addr, uid, version, holder, then } => {
-                    self.release(*addr, uid, *version, holder, then).await
-                }
+                Effect::Release { claim, holder, then } => self.release(claim, holder, then).await,
                 Effect::Expire { addr, uid, version } => self.delete(*addr, uid, *version).await,
                 Effect::LookAtClaim { addr, .. } => {
                     Ok(match found(self.claims().get(&name::of(*addr)).await)? {
@@ -167,16 +165,19 @@ impl Applier {
     /// deletion holds only for that very version.
     async fn release(
         &self,
-        addr: IpAddr,
-        uid: &str,
-        version: Version,
+        known: &ClaimView,
         holder: &HolderView,
         then: &Then,
     ) -> Result<Answer, Failure> {
         let object = found(self.services(&holder.key).get(holder.key.name()).await)?;
         let live = object.as_ref().and_then(observe::service);
-        if !may_release(live.as_ref(), holder, addr) {
+        if !may_release(live.as_ref(), holder, known) {
             return Ok(Answer::Kept);
+        }
+        let others = known.holders_without(holder);
+        if !others.is_empty() {
+            let pool = known.pool.as_ref();
+            return self.touch(known.addr, known.version, pool, &others, false).await;
         }
         let reservation = match then {
             Then::Reserve(reservation) => Some(reservation),
@@ -184,11 +185,11 @@ impl Applier {
             Then::Free => None,
         };
         let Some(reservation) = reservation else {
-            return self.delete(addr, uid, version).await;
+            return self.delete(known.addr, &known.uid, known.version).await;
         };
         let patch = json!({
             "metadata": {
-                "resourceVersion": version.to_string(),
+                "resourceVersion": known.version.to_string(),
                 "annotations": {words::ANNOTATION_OWNER: null},
             },
             "spec": {
@@ -197,7 +198,8 @@ impl Applier {
                 "reservedFor": observe::reservation_object(reservation),
             },
         });
-        let patched = self.claims().patch(&name::of(addr), &params(), &Patch::Merge(patch)).await;
+        let name = name::of(known.addr);
+        let patched = self.claims().patch(&name, &params(), &Patch::Merge(patch)).await;
         claim(patched.map_err(|error| failure(&error))?)
     }
 
@@ -226,6 +228,8 @@ impl Applier {
                 "capacity": status.capacity,
                 "used": status.used,
                 "free": status.free,
+                "waiting": status.waiting,
+                "longestWaiting": status.longest_waiting,
                 "observedGeneration": status.observed_generation,
                 "conditions": status.conditions,
             },

@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
-use landfall_ipam::{Family, PoolName, Refusal, Verdict};
+use landfall_api::Holder;
+use landfall_ipam::{Clash, Family, PoolName, Refusal, Verdict};
 
 use super::{
-    view::{ClaimView, PoolView, Request, ServiceView},
+    view::{ClaimView, HolderView, PoolView, Request, ServiceView},
     world::World,
 };
 
@@ -93,10 +94,12 @@ fn slot(
             },
         },
     };
+    let shown = service.shows.iter().copied().find(|addr| Family::of(*addr) == family);
+    let lost = shown.and_then(|addr| no_longer_shared(world, service, addr));
     if let Some(addr) = current(service, claims, family) {
-        return (has(world, addr), refused);
+        return (has(world, addr), refused.or(lost));
     }
-    if let Some(addr) = service.shows.iter().copied().find(|addr| Family::of(*addr) == family) {
+    if let Some(addr) = shown.filter(|_| lost.is_none()) {
         return (adopt(world, service, addr), refused);
     }
     if let Some(refusal) = refused {
@@ -106,9 +109,48 @@ fn slot(
     let slot = match kept.and_then(|addr| Some((addr, world.book.pool_of(addr)?))) {
         Some((addr, _)) if world.is_busy(addr) => Slot::Later,
         Some((addr, pool)) => Slot::Takes(addr, pool.name.clone()),
-        None => any(world, service, family),
+        None => shared(world, service, family).unwrap_or_else(|| any(world, service, family)),
     };
-    (slot, None)
+    (slot, lost)
+}
+
+/// Why the Service may not keep an address that a claim gives it together with others.
+///
+/// It changed its ports, key or consent so that they clash with theirs, and whoever changes leaves:
+/// as long as it showed the address, two Services would answer for one port.
+fn no_longer_shared(world: &World, service: &ServiceView, addr: IpAddr) -> Option<Refusal> {
+    let claim = world.claim(addr).filter(|claim| claim.holder(service).is_some())?;
+    claim.clash(service).map(|(holder, clash)| sharing_refused(addr, holder, clash))
+}
+
+fn sharing_refused(addr: IpAddr, holder: &HolderView, clash: Clash) -> Refusal {
+    Refusal::SharingRefused(addr, format!("Service {}", holder.key), clash)
+}
+
+/// The lowest address of those with the Service's sharing key that it may share.
+fn shared(world: &World, service: &ServiceView, family: Family) -> Option<Slot> {
+    let key = service.terms.as_ref()?.key.as_ref()?;
+    for addr in world.sharing.get(key)?.iter().filter(|addr| Family::of(**addr) == family) {
+        if world.is_busy(*addr) {
+            // Whoever takes it now may be one to share it with.
+            return Some(Slot::Later);
+        }
+        if world.claim(*addr).is_none_or(|claim| may_join(claim, service).is_err()) {
+            continue;
+        }
+        let mut pools = candidates(world, service).into_iter();
+        let served = pools.find_map(|(name, view)| {
+            let view = view?;
+            serves(world, view, service).ok()?;
+            within_quota(world, view, service, Some(*addr)).ok()?;
+            world.book.offers(&name, *addr).ok()?;
+            Some(name)
+        });
+        if let Some(pool) = served {
+            return Some(Slot::Takes(*addr, pool));
+        }
+    }
+    None
 }
 
 /// A claimed address, unless a call about its claim is under way.
@@ -134,9 +176,25 @@ fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
         if claim.left_by_namesake(service) {
             return Slot::Has(addr);
         }
-        return Slot::Disputed(Refusal::TakenBy(addr, claim.described()));
+        if let Err(refusal) = may_join(claim, service) {
+            return Slot::Disputed(refusal);
+        }
     }
     world.book.pool_of(addr).map_or(Slot::Foreign, |pool| Slot::Takes(addr, pool.name.clone()))
+}
+
+/// Whether the Service may have an address together with those who have it.
+fn may_join(claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
+    let addr = claim.addr;
+    let full = claim.holders().len() >= Holder::MOST;
+    if claim.holders().is_empty() || service.terms.is_none() || full {
+        return Err(Refusal::TakenBy(addr, claim.described()));
+    }
+    if let Some(kept) = claim.reserved.as_ref().filter(|kept| !kept.is_for(&service.key)) {
+        return Err(Refusal::Reserved(addr, kept.to_string()));
+    }
+    let clash = claim.clash(service);
+    clash.map_or(Ok(()), |(holder, clash)| Err(sharing_refused(addr, holder, clash)))
 }
 
 /// The lowest free address of the first pool that serves the Service: of those it asks for, in its
@@ -146,7 +204,7 @@ fn any(world: &World, service: &ServiceView, family: Family) -> Slot {
     for (name, view) in candidates(world, service) {
         let given = view.ok_or(Verdict::Missing).and_then(|view| {
             serves(world, view, service)?;
-            within_quota(world, view, service)?;
+            within_quota(world, view, service, None)?;
             world.book.lowest_free(&name, family, service.pools.is_some())
         });
         match given {
@@ -177,6 +235,7 @@ fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolNa
             _ => Err(Refusal::Reserved(addr, reservation.to_string())),
         };
     }
+    let joins = world.claim(addr).map(|claim| may_join(claim, service));
     let mut verdicts = Vec::new();
     let mut refusal = None;
     for view in world.pools_in_order() {
@@ -185,12 +244,19 @@ fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolNa
         }
         let asked = service.pools.as_ref().is_none_or(|names| names.contains(&view.name));
         let served = if asked { serves(world, view, service) } else { Err(Verdict::NotAsked) };
-        match served.and_then(|()| within_quota(world, view, service)) {
-            Err(verdict) => verdicts.push((view.name.clone(), verdict)),
-            Ok(()) => match world.book.can_give(&view.name, addr, || world.who_has(addr)) {
-                Ok(()) => return Ok(view.name.clone()),
-                Err(why) => refusal = refusal.or(Some(why)),
-            },
+        let served = served.and_then(|()| within_quota(world, view, service, Some(addr)));
+        if let Err(verdict) = served {
+            verdicts.push((view.name.clone(), verdict));
+            continue;
+        }
+        let given = match &joins {
+            Some(Ok(())) => world.book.offers(&view.name, addr),
+            Some(Err(why)) => Err(why.clone()),
+            None => world.book.can_give(&view.name, addr, || world.who_has(addr)),
+        };
+        match given {
+            Ok(()) => return Ok(view.name.clone()),
+            Err(why) => refusal = refusal.or(Some(why)),
         }
     }
     Err(match refusal {
@@ -200,15 +266,21 @@ fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolNa
     })
 }
 
-/// Whether the namespace may hold one more address of the pool.
-fn within_quota(world: &World, view: &PoolView, service: &ServiceView) -> Result<(), Verdict> {
+/// Whether the namespace may hold one more address of the pool: this one, which it may have already.
+fn within_quota(
+    world: &World,
+    view: &PoolView,
+    service: &ServiceView,
+    addr: Option<IpAddr>,
+) -> Result<(), Verdict> {
     let namespace = service.key.namespace();
     let limit = view.quota.as_ref().and_then(|quota| quota.of(namespace));
     let Some(limit) = limit.map(|limit| u32::try_from(limit).unwrap_or_default()) else {
         return Ok(());
     };
     let held = world.count_of(&view.name, namespace);
-    if held < usize::try_from(limit).unwrap_or(usize::MAX) {
+    let counted = addr.is_some_and(|addr| world.counts(&view.name, namespace, addr));
+    if counted || held < usize::try_from(limit).unwrap_or(usize::MAX) {
         Ok(())
     } else {
         Err(Verdict::OverQuota(limit))

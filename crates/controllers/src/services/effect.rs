@@ -16,7 +16,11 @@ pub(super) enum Effect {
     Take { addr: IpAddr, pool: PoolName, holder: HolderView },
     /// Write a claim that already names the holder, so that nobody who knew the old version can
     /// delete it under us.
+    ///
+    /// Joining those who have the address is the same write: it adds the holder.
     Touch {
+        /// For which of the holders.
+        key: ServiceKey,
         addr: IpAddr,
         version: Version,
         pool: Option<PoolName>,
@@ -34,10 +38,14 @@ pub(super) enum Effect {
         conditions: Vec<Condition>,
         /// What to tell about it once it is done.
         note: Option<Note>,
+        /// Whether it has had no address before.
+        first: bool,
     },
     /// Read the holder live, and give up the claim at exactly this version if the holder neither
     /// shows nor could want the address.
-    Release { addr: IpAddr, uid: Arc<str>, version: Version, holder: HolderView, then: Then },
+    ///
+    /// Others who share the address keep the claim, and then only this holder leaves it.
+    Release { claim: ClaimView, holder: HolderView, then: Then },
     /// Delete, at exactly this version, a claim that names nobody and whose reservation is over.
     Expire { addr: IpAddr, uid: Arc<str>, version: Version },
     /// Find out by a live read what became of a claim, of which we knew this version. "Not there"

@@ -3,11 +3,11 @@
 use std::{net::IpAddr, sync::Arc};
 
 use jiff::Timestamp;
-use landfall_ipam::Family;
+use landfall_ipam::{Family, Terms};
 
 use super::{
     status::holder_now,
-    view::{HolderView, Request, ServiceKey, ServiceView, Version},
+    view::{ClaimView, HolderView, Request, ServiceKey, ServiceView, Tenure, Version},
 };
 
 pub(super) fn ip(text: &str) -> IpAddr {
@@ -27,6 +27,7 @@ pub(super) fn service(key: &str) -> ServiceView {
         require_all: false,
         request: Request::Any,
         pools: None,
+        terms: None,
         labels: std::collections::BTreeMap::new(),
         shows: Vec::new(),
         shows_other: false,
@@ -38,7 +39,31 @@ pub(super) fn holder_of(service: &ServiceView) -> HolderView {
     holder_now(service)
 }
 
+/// A claim on an address that these hold.
+pub(super) fn claim_of(addr: IpAddr, services: &[&ServiceView]) -> ClaimView {
+    ClaimView {
+        addr,
+        uid: Arc::from(format!("uid-of-{addr}")),
+        version: Version(1),
+        pool: None,
+        reserved: None,
+        tenure: Tenure::Services(services.iter().map(|service| holder_of(service)).collect()),
+    }
+}
+
 impl ServiceView {
+    /// Willing to share with its own namespace and `other`, on one TCP port.
+    pub(super) fn sharing(mut self, key: &str, port: u16) -> Self {
+        self.terms = Some(Arc::new(Terms {
+            key: Some(key.to_owned()),
+            with: vec!["other".to_owned()],
+            ports: vec![format!("TCP/{port}")],
+            local: false,
+            selector: None,
+        }));
+        self
+    }
+
     pub(super) fn showing(mut self, addrs: &[&str]) -> Self {
         self.shows = addrs.iter().map(|addr| ip(addr)).collect();
         self

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_ipam::Reason;
+use landfall_ipam::{Family as AddressFamily, Reason};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -25,7 +25,13 @@ struct Pending {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PoolState {
     pool: String,
+    family: &'static str,
     state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolWaiting {
+    pool: String,
 }
 
 /// The allocator's metrics; clones share their values.
@@ -34,6 +40,7 @@ pub struct Metrics {
     writes: Family<Write, Counter>,
     pending: Family<Pending, Gauge>,
     pools: Family<PoolState, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    waiting: Family<PoolWaiting, Gauge>,
     planning: Histogram,
     allocating: Histogram,
     dropped_events: Counter,
@@ -46,6 +53,7 @@ impl Metrics {
             writes: Family::default(),
             pending: Family::default(),
             pools: Family::default(),
+            waiting: Family::default(),
             planning: Histogram::new(buckets(0.000_01, 12)),
             allocating: Histogram::new(buckets(0.005, 14)),
             dropped_events: Counter::default(),
@@ -62,8 +70,13 @@ impl Metrics {
         );
         registry.register(
             "landfall_pool_addresses",
-            "Addresses of a pool, by state: capacity, used, free",
+            "Addresses of a pool, by family and state: capacity, used, free",
             metrics.pools.clone(),
+        );
+        registry.register(
+            "landfall_pool_services_waiting",
+            "Services that would be served by a pool and wait for it",
+            metrics.waiting.clone(),
         );
         registry.register_with_unit(
             "landfall_plan",
@@ -73,7 +86,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "landfall_allocation",
-            "Time from the creation of a Service until its address is published",
+            "Time from the creation of a Service until its first address is published",
             Unit::Seconds,
             metrics.allocating.clone(),
         );
@@ -110,14 +123,20 @@ impl Metrics {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.pools.clear();
+        self.waiting.clear();
         for view in planner.world().pools_in_order() {
-            let count = planner.world().book.count(&view.name);
-            for (state, value) in
-                [("capacity", count.capacity), ("used", count.used), ("free", count.free)]
-            {
-                let pool = view.name.to_string();
-                self.pools.get_or_create(&PoolState { pool, state }).set(approximate(value));
+            let pool = view.name.to_string();
+            for family in AddressFamily::BOTH {
+                let count = planner.world().book.count_of(&view.name, family);
+                for (state, value) in
+                    [("capacity", count.capacity), ("used", count.used), ("free", count.free)]
+                {
+                    let labels = PoolState { pool: pool.clone(), family: family.as_str(), state };
+                    self.pools.get_or_create(&labels).set(approximate(value));
+                }
             }
+            let waiting = i64::try_from(planner.waiting_for(&view.name)).unwrap_or(i64::MAX);
+            self.waiting.get_or_create(&PoolWaiting { pool }).set(waiting);
         }
     }
 }

@@ -42,7 +42,13 @@ pub(super) fn service(object: &Service) -> Option<ServiceView> {
         .map(|family| if family == "IPv6" { Family::V6 } else { Family::V4 })
         .collect();
     let families = if families.is_empty() { vec![Family::V4] } else { families };
-    let request = request(&object.metadata, spec.load_balancer_ip.as_deref(), &families);
+    let (request, terms) = match convert::sharing_terms(&object.metadata, spec) {
+        Ok(terms) => {
+            let spec_ip = spec.load_balancer_ip.as_deref();
+            (request(&object.metadata, spec_ip, &families), terms.map(Arc::new))
+        }
+        Err(refusal) => (Request::Bad(refusal), None),
+    };
     Some(ServiceView {
         key: service_key(&object.metadata),
         uid: text(object.metadata.uid.as_deref()),
@@ -54,6 +60,7 @@ pub(super) fn service(object: &Service) -> Option<ServiceView> {
         families,
         request,
         pools: pools_asked(&object.metadata),
+        terms,
         labels: object.metadata.labels.clone().unwrap_or_default(),
         shows_other: shows.len() < ingress.len(),
         shows,
@@ -64,13 +71,14 @@ pub(super) fn service(object: &Service) -> Option<ServiceView> {
 /// The addresses a Service asks for, by annotation and by `spec.loadBalancerIP`, which may agree or
 /// complete each other but not contradict.
 fn request(metadata: &ObjectMeta, spec: Option<&str>, families: &[Family]) -> Request {
-    let listed = entries(metadata, words::ANNOTATION_ADDRESSES);
+    let listed = words::entries(metadata, words::ANNOTATION_ADDRESSES);
     let listed = listed.into_iter().map(|text| (words::ANNOTATION_ADDRESSES, text));
     let spec = spec.map(str::trim).filter(|text| !text.is_empty());
     let mut addrs: Vec<IpAddr> = Vec::new();
     for (field, text) in listed.chain(spec.map(|text| ("spec.loadBalancerIP", text))) {
         let Ok(addr) = text.parse::<IpAddr>() else {
-            return Request::Bad(Refusal::Unparseable { field, input: text.to_owned() });
+            let (input, expected) = (text.to_owned(), "an address such as 10.0.0.5 or fd00::5");
+            return Request::Bad(Refusal::Unparseable { field, input, expected });
         };
         if !families.contains(&Family::of(addr)) {
             return Request::Bad(Refusal::WrongFamily(addr));
@@ -86,19 +94,12 @@ fn request(metadata: &ObjectMeta, spec: Option<&str>, families: &[Family]) -> Re
 
 /// The pools a Service asks for; a bare name is that of an `IPGroup`.
 fn pools_asked(metadata: &ObjectMeta) -> Option<Vec<PoolName>> {
-    let names = entries(metadata, words::ANNOTATION_POOL);
+    let names = words::entries(metadata, words::ANNOTATION_POOL);
     let pools = names.iter().map(|name| {
         let bare = name.strip_prefix(POOL_KIND).and_then(|rest| rest.strip_prefix('/'));
         PoolName::new(&format!("{POOL_KIND}/{}", bare.unwrap_or(name)))
     });
     (!names.is_empty()).then(|| pools.collect())
-}
-
-/// The entries of an annotation that lists things, separated by commas.
-fn entries<'a>(metadata: &'a ObjectMeta, key: &str) -> Vec<&'a str> {
-    let text = metadata.annotations.as_ref().and_then(|all| all.get(key));
-    let parts = text.into_iter().flat_map(|text| text.split(',')).map(str::trim);
-    parts.filter(|part| !part.is_empty()).collect()
 }
 
 pub(super) fn service_key(metadata: &ObjectMeta) -> ServiceKey {
@@ -183,8 +184,7 @@ fn holder(holder: &Holder) -> Option<HolderView> {
         uid: holder.uid.as_deref().map(Arc::from),
         class: holder.load_balancer_class.as_deref().map(Arc::from),
         seen: holder.seen_version.as_deref().map(|seen| Version::read(Some(seen))),
-        ports: holder.ports.clone(),
-        sharing_key: holder.sharing_key.clone(),
+        terms: convert::holder_terms(holder).map(Arc::new),
         legacy: false,
     })
 }
@@ -205,8 +205,7 @@ fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
                     uid: None,
                     class: None,
                     seen: None,
-                    ports: Vec::new(),
-                    sharing_key: None,
+                    terms: None,
                     legacy: true,
                 }])
             },
@@ -254,6 +253,8 @@ pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
                     capacity: status.capacity.clone(),
                     used: status.used.clone(),
                     free: status.free.clone(),
+                    waiting: status.waiting,
+                    longest_waiting: status.longest_waiting.clone(),
                     observed_generation: status.observed_generation,
                     conditions: status.conditions.clone(),
                 };
@@ -299,13 +300,17 @@ fn text(value: Option<&str>) -> Arc<str> {
 
 /// A holder as it is written into a claim.
 pub(super) fn holder_object(view: &HolderView) -> Holder {
+    let terms = view.terms.as_deref().cloned().unwrap_or_default();
     Holder {
         kind: "Service".to_owned(),
         namespace: Some(view.key.namespace().to_owned()),
         name: view.key.name().to_owned(),
         uid: view.uid.as_deref().map(str::to_owned),
-        ports: view.ports.clone(),
-        sharing_key: view.sharing_key.clone(),
+        ports: terms.ports,
+        sharing_key: terms.key,
+        sharing_with: terms.with,
+        local_traffic: terms.local.then_some(true),
+        selector: terms.selector,
         load_balancer_class: view.class.as_deref().map(str::to_owned),
         seen_version: view.seen.map(|seen| seen.to_string()),
     }

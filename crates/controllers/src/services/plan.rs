@@ -11,7 +11,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_ipam::{PoolName, Reason, Refusal, Verdict};
+use landfall_ipam::{PoolName, Reason, Refusal};
 
 use self::due::Delay;
 pub(super) use self::news::{News, Watched};
@@ -91,6 +91,11 @@ impl Planner {
     /// How many Services wait, by reason.
     pub(super) fn pending(&self) -> BTreeMap<Reason, usize> {
         self.waiting.by_reason()
+    }
+
+    /// How many Services wait for a pool.
+    pub(super) fn waiting_for(&self, pool: &PoolName) -> usize {
+        self.waiting.count_for(pool)
     }
 
     /// Looks at everything anew, as after gaining leadership.
@@ -226,6 +231,7 @@ impl Planner {
         self.begin_call(&service.key);
         self.world.busy.insert(addr, Busy::Writing);
         self.world.give(&pool, service.key.namespace(), addr);
+        self.world.offer(service.terms.as_deref(), addr);
         self.settle(addr);
         effects.push(Effect::Take { addr, pool, holder: status::holder_now(service) });
     }
@@ -264,23 +270,32 @@ impl Planner {
             .filter_map(|addr| self.world.claim(*addr).cloned())
             .collect();
         let wanted = |claim: &ClaimView| {
-            claim.holder(service).is_some_and(|holder| could_want(service, holder, claim.addr))
+            claim.holder(service).is_some_and(|holder| could_want(service, holder, claim))
         };
         if !fresh.iter().all(wanted) {
             // Something else stands in its place. It must go first: while it is there, another
             // operator may rightly think that our claim is left over.
             let kept: Vec<_> =
                 service.shows.iter().copied().filter(|shown| addrs.contains(shown)).collect();
-            let said = status::Said::current(service);
+            let said = if refusals.is_empty() {
+                status::Said::current(service)
+            } else {
+                status::Said::refused(&kept, refusals)
+            };
             self.publish(service, Some(kept), &said, now, effects);
             return;
         }
-        let stale = fresh.iter().filter(|claim| {
+        let stale = fresh.into_iter().filter(|claim| {
             claim.holder(service).and_then(|holder| holder.seen) != Some(service.version)
         });
-        let stale: Vec<_> = stale.collect();
-        if !stale.is_empty() {
-            for claim in stale {
+        // What it agrees to and needs on an address it shows: others judge by what the claim says.
+        let shown = addrs.iter().filter(|addr| service.shows.contains(addr));
+        let changed = shown.filter_map(|addr| self.world.claim(*addr).cloned()).filter(|claim| {
+            claim.holder(service).is_some_and(|holder| holder.terms != service.terms)
+        });
+        let to_touch: Vec<_> = stale.chain(changed).collect();
+        if !to_touch.is_empty() {
+            for claim in &to_touch {
                 self.touch(service, claim, effects);
             }
             return;
@@ -299,22 +314,10 @@ impl Planner {
     }
 
     fn touch(&mut self, service: &ServiceView, claim: &ClaimView, effects: &mut Vec<Effect>) {
-        let mut holders: Vec<_> = claim
-            .holders()
-            .iter()
-            .map(|holder| {
-                if holder.key == service.key {
-                    let mut next = status::holder_now(service);
-                    next.ports.clone_from(&holder.ports);
-                    next.sharing_key.clone_from(&holder.sharing_key);
-                    next
-                } else {
-                    holder.clone()
-                }
-            })
-            .collect();
-        if holders.is_empty() {
-            holders.push(status::holder_now(service));
+        let mut holders = claim.holders().to_vec();
+        match holders.iter_mut().find(|holder| holder.key == service.key) {
+            Some(holder) => *holder = status::holder_now(service),
+            None => holders.push(status::holder_now(service)),
         }
         // One with an end is for the next to come; one without is for good.
         let end_reservation = claim.reserved.as_ref().is_some_and(|kept| kept.expires.is_some());
@@ -322,8 +325,8 @@ impl Planner {
             claim.pool.clone().or_else(|| Some(self.world.book.pool_of(claim.addr)?.name.clone()));
         self.begin_call(&service.key);
         self.world.busy.insert(claim.addr, Busy::Writing);
-        let (addr, version) = (claim.addr, claim.version);
-        effects.push(Effect::Touch { addr, version, pool, holders, end_reservation });
+        let (key, addr, version) = (service.key.clone(), claim.addr, claim.version);
+        effects.push(Effect::Touch { key, addr, version, pool, holders, end_reservation });
     }
 
     /// Writes the status if it differs; says whether it does.
@@ -343,6 +346,7 @@ impl Planner {
             return false;
         }
         let note = said.note(service);
+        let first = service.shows.is_empty() && !status::says_allocated(service);
         self.begin_call(&service.key);
         effects.push(Effect::Publish {
             key: service.key.clone(),
@@ -351,48 +355,36 @@ impl Planner {
             ingress,
             conditions,
             note,
+            first,
         });
         true
     }
 
     fn wait(&mut self, service: &ServiceView, refusals: &[Refusal]) {
         let Some(first) = refusals.first() else { return };
-        let mut wait = Wait {
-            created: service.created,
-            reason: first.reason(),
-            addrs: Vec::new(),
-            pools: Vec::new(),
-            quotas: Vec::new(),
-        };
-        let namespace = service.key.namespace();
+        let mut wait = Wait::of(service, first.reason());
         for refusal in refusals {
+            // Whatever becomes of an address that was asked for may change what there is to say.
+            wait.addrs.extend(refusal.address());
             match refusal {
-                Refusal::TakenBy(addr, _) | Refusal::Reserved(addr, _) => wait.addrs.push(*addr),
+                Refusal::TakenBy(addr, _)
+                | Refusal::Reserved(addr, _)
+                | Refusal::SharingRefused(addr, ..) => {
+                    let pool = self.world.book.pool_of(*addr);
+                    wait.verdicts.extend(pool.map(|pool| (pool.name.clone(), refusal.reason())));
+                }
                 Refusal::NoneGives(_, verdicts) | Refusal::NotServed(_, verdicts) => {
                     for (pool, verdict) in verdicts {
-                        match verdict {
-                            Verdict::Full(family) => wait.pools.push((pool.clone(), *family)),
-                            Verdict::OverQuota(_) => {
-                                wait.quotas.push((pool.clone(), namespace.to_owned()));
-                            }
-                            Verdict::NotAsked
-                            | Verdict::Missing
-                            | Verdict::OtherNamespaces
-                            | Verdict::OtherServices
-                            | Verdict::OtherClass
-                            | Verdict::OnRequestOnly
-                            | Verdict::NoFamily(_)
-                            | Verdict::Invalid
-                            | Verdict::Draining => {}
-                        }
+                        wait.add(pool, *verdict, service.key.namespace());
                     }
+                }
+                Refusal::Excluded(_, pool) | Refusal::HeldBack(_, pool) => {
+                    wait.verdicts.push((pool.clone(), refusal.reason()));
                 }
                 // These change only with a pool or with the Service, and both decide anew.
                 Refusal::Unparseable { .. }
                 | Refusal::TwoOfOneFamily(..)
                 | Refusal::OutsideEveryPool(_)
-                | Refusal::Excluded(..)
-                | Refusal::HeldBack(..)
                 | Refusal::WrongFamily(_)
                 | Refusal::LedgerRefused(_) => {}
             }
@@ -430,13 +422,8 @@ impl Planner {
                 }),
                 (None, None) => Then::Free,
             };
-            effects.push(Effect::Release {
-                addr,
-                uid: claim.uid.clone(),
-                version: claim.version,
-                holder: holder.clone(),
-                then,
-            });
+            let (claim, holder) = (claim.clone(), holder.clone());
+            effects.push(Effect::Release { claim, holder, then });
             self.world.busy.insert(addr, Busy::Writing);
         }
     }
@@ -482,7 +469,8 @@ impl Planner {
 
     fn plan_pool_status(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let due = self.status_at.is_some_and(|at| at <= now.uptime);
-        if !std::mem::take(&mut self.status_dirty) && !due {
+        let others_wait = self.waiting.take_changed();
+        if !std::mem::take(&mut self.status_dirty) && !others_wait && !due {
             return;
         }
         self.status_at = None;
@@ -496,7 +484,8 @@ impl Planner {
                 continue;
             }
             let Some(view) = self.world.pools.get(&name) else { continue };
-            let Some(next) = status::pool(view, self.world.book.count(&name), now.wall) else {
+            let count = self.world.book.count(&name);
+            let Some(next) = status::pool(view, count, &self.waiting, now.wall) else {
                 continue;
             };
             let problem = status::problem(view);

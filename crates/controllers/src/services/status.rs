@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use landfall_api::{
+    WaitingService,
     condition::{self, Status},
     words::{CONDITION_ALLOCATED, CONDITION_READY},
 };
@@ -13,6 +14,7 @@ use landfall_ipam::{PoolCount, Refusal};
 use super::{
     effect::{About, Note},
     view::{HolderView, PoolStatusView, PoolView, ServiceView},
+    waiting::Waiting,
     world::World,
 };
 
@@ -121,6 +123,12 @@ pub(super) fn says_nothing(service: &ServiceView) -> bool {
     condition::get(&service.conditions, CONDITION_ALLOCATED).is_none()
 }
 
+/// Whether the Service says that it has what it wants.
+pub(super) fn says_allocated(service: &ServiceView) -> bool {
+    condition::get(&service.conditions, CONDITION_ALLOCATED)
+        .is_some_and(|said| said.status == Status::True.as_str())
+}
+
 fn bounded(mut text: String) -> String {
     if text.len() > LONGEST_MESSAGE {
         let cut =
@@ -138,8 +146,7 @@ pub(super) fn holder_now(service: &ServiceView) -> HolderView {
         uid: Some(service.uid.clone()),
         class: service.class.clone(),
         seen: Some(service.version),
-        ports: Vec::new(),
-        sharing_key: None,
+        terms: service.terms.clone(),
         legacy: false,
     }
 }
@@ -150,11 +157,25 @@ pub(super) fn problem(view: &PoolView) -> Option<String> {
 }
 
 /// A pool's status, if it differs from what it says now.
-pub(super) fn pool(view: &PoolView, count: PoolCount, now: Timestamp) -> Option<PoolStatusView> {
+pub(super) fn pool(
+    view: &PoolView,
+    count: PoolCount,
+    waiting: &Waiting,
+    now: Timestamp,
+) -> Option<PoolStatusView> {
+    let longest = waiting.longest_for(&view.name).take(WaitingService::MOST);
     let mut next = PoolStatusView {
         capacity: Some(count.capacity.to_string()),
         used: Some(count.used.to_string()),
         free: Some(count.free.to_string()),
+        waiting: Some(i64::try_from(waiting.count_for(&view.name)).unwrap_or(i64::MAX)),
+        longest_waiting: longest
+            .map(|(key, reason)| WaitingService {
+                namespace: key.namespace().to_owned(),
+                name: key.name().to_owned(),
+                reason: reason.as_str().to_owned(),
+            })
+            .collect(),
         observed_generation: view.generation,
         conditions: view.status.conditions.clone(),
     };

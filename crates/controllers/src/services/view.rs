@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::Selector;
-use landfall_api::Quota;
-use landfall_ipam::{Family, Pool, PoolName, Refusal};
+use landfall_api::{Quota, WaitingService};
+use landfall_ipam::{Clash, Family, Party, Pool, PoolName, Refusal, Terms, clash};
 
 /// `namespace/name` of a Service. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,6 +100,8 @@ pub(super) struct ServiceView {
     pub request: Request,
     /// Pools it asks for, in order; any will do if it names none.
     pub pools: Option<Vec<PoolName>>,
+    /// On which terms it would share an address; `None` if with nobody.
+    pub terms: Option<Arc<Terms>>,
     pub labels: BTreeMap<String, String>,
     /// Addresses in `.status.loadBalancer.ingress`, in order.
     pub shows: Vec<IpAddr>,
@@ -118,13 +120,18 @@ pub(super) struct HolderView {
     pub class: Option<Arc<str>>,
     /// The Service's version at which its wish was judged when the claim was made or touched.
     pub seen: Option<Version>,
-    pub ports: Vec<String>,
-    pub sharing_key: Option<String>,
+    /// On which terms it has the address; others may join on terms that do not clash.
+    pub terms: Option<Arc<Terms>>,
     /// Read from label and annotation of the original operator, which served every class.
     pub legacy: bool,
 }
 
 impl HolderView {
+    /// Its side of a sharing.
+    pub(super) fn party(&self) -> Party<'_> {
+        (self.key.namespace(), self.terms.as_deref())
+    }
+
     /// Whether this names that very Service, not one of the same name made later.
     pub(super) fn is(&self, service: &ServiceView) -> bool {
         self.key == service.key && self.uid.as_ref().is_none_or(|uid| *uid == service.uid)
@@ -186,6 +193,18 @@ impl ClaimView {
     /// The holder entry that names this very Service.
     pub(super) fn holder(&self, service: &ServiceView) -> Option<&HolderView> {
         self.holders().iter().find(|holder| holder.is(service))
+    }
+
+    /// Everybody it names but this one.
+    pub(super) fn holders_without(&self, holder: &HolderView) -> Vec<HolderView> {
+        self.holders().iter().filter(|other| *other != holder).cloned().collect()
+    }
+
+    /// With whom of the other holders the Service may not share the address, and why.
+    pub(super) fn clash(&self, service: &ServiceView) -> Option<(&HolderView, Clash)> {
+        let newcomer = (service.key.namespace(), service.terms.as_deref());
+        let mut others = self.holders().iter().filter(|holder| holder.key != service.key);
+        others.find_map(|holder| Some((holder, clash(newcomer, holder.party())?)))
     }
 
     /// Whether it names only Services of this one's name that cannot exist any more, because this
@@ -264,6 +283,8 @@ pub(super) struct PoolStatusView {
     pub capacity: Option<String>,
     pub used: Option<String>,
     pub free: Option<String>,
+    pub waiting: Option<i64>,
+    pub longest_waiting: Vec<WaitingService>,
     pub observed_generation: Option<i64>,
     pub conditions: Vec<Condition>,
 }

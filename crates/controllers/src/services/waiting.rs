@@ -6,9 +6,9 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_ipam::{Family, PoolName, Reason};
+use landfall_ipam::{Family, PoolName, Reason, Verdict};
 
-use super::view::ServiceKey;
+use super::view::{ServiceKey, ServiceView};
 
 /// Age first: the oldest is served first; equal ages go by name.
 pub(super) type Turn = (Timestamp, ServiceKey);
@@ -24,15 +24,56 @@ pub(super) struct Wait {
     pub pools: Vec<(PoolName, Family)>,
     /// That its namespace holds one less of the pool.
     pub quotas: Vec<(PoolName, String)>,
+    /// The pools that would serve it, each with why it does not.
+    pub verdicts: Vec<(PoolName, Reason)>,
+    /// That somebody with this sharing key has an address to share.
+    pub sharing_key: Option<String>,
+}
+
+impl Wait {
+    /// A Service that waits for nothing yet.
+    pub(super) fn of(service: &ServiceView, reason: Reason) -> Self {
+        Self {
+            created: service.created,
+            reason,
+            addrs: Vec::new(),
+            pools: Vec::new(),
+            quotas: Vec::new(),
+            verdicts: Vec::new(),
+            sharing_key: service.terms.as_ref().and_then(|terms| terms.key.clone()),
+        }
+    }
+
+    /// Waits for what would turn a pool's verdict, and for the pool if it would serve.
+    pub(super) fn add(&mut self, pool: &PoolName, verdict: Verdict, namespace: &str) {
+        match verdict {
+            Verdict::Full(family) => self.pools.push((pool.clone(), family)),
+            Verdict::OverQuota(_) => self.quotas.push((pool.clone(), namespace.to_owned())),
+            Verdict::NoFamily(_) | Verdict::Invalid | Verdict::Draining => {}
+            // It is not meant for this one.
+            Verdict::NotAsked
+            | Verdict::Missing
+            | Verdict::OtherClass
+            | Verdict::OtherNamespaces
+            | Verdict::OtherServices
+            | Verdict::OnRequestOnly => return,
+        }
+        self.verdicts.push((pool.clone(), verdict.reason()));
+    }
 }
 
 /// All that wait.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
+    /// Whether somebody has come, gone or changed since it was last asked.
+    changed: bool,
     waits: BTreeMap<ServiceKey, Wait>,
     by_addr: BTreeMap<IpAddr, BTreeSet<Turn>>,
     by_pool: BTreeMap<(PoolName, Family), BTreeSet<Turn>>,
     by_quota: BTreeMap<(PoolName, String), BTreeSet<Turn>>,
+    by_key: BTreeMap<String, BTreeSet<Turn>>,
+    /// For whom a pool is in question, and why it does not serve them.
+    refused_by: BTreeMap<PoolName, BTreeMap<Turn, Reason>>,
 }
 
 impl Waiting {
@@ -48,11 +89,19 @@ impl Waiting {
         for quota in &wait.quotas {
             self.by_quota.entry(quota.clone()).or_default().insert(turn.clone());
         }
+        for (pool, reason) in &wait.verdicts {
+            self.refused_by.entry(pool.clone()).or_default().insert(turn.clone(), *reason);
+        }
+        if let Some(sharing_key) = &wait.sharing_key {
+            self.by_key.entry(sharing_key.clone()).or_default().insert(turn);
+        }
+        self.changed = true;
         self.waits.insert(key.clone(), wait);
     }
 
     pub(super) fn clear(&mut self, key: &ServiceKey) {
         let Some(wait) = self.waits.remove(key) else { return };
+        self.changed = true;
         let turn = (wait.created, key.clone());
         for addr in wait.addrs {
             leave(&mut self.by_addr, &addr, &turn);
@@ -63,6 +112,22 @@ impl Waiting {
         for quota in wait.quotas {
             leave(&mut self.by_quota, &quota, &turn);
         }
+        for (pool, _) in wait.verdicts {
+            if let Some(turns) = self.refused_by.get_mut(&pool) {
+                turns.remove(&turn);
+                if turns.is_empty() {
+                    self.refused_by.remove(&pool);
+                }
+            }
+        }
+        if let Some(sharing_key) = wait.sharing_key {
+            leave(&mut self.by_key, &sharing_key, &turn);
+        }
+    }
+
+    /// Whether anything changed since this was last asked.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &ServiceKey> {
@@ -87,6 +152,25 @@ impl Waiting {
     /// All that wait for their namespace to hold one less of a pool.
     pub(super) fn under_quota(&self, quota: &(PoolName, String)) -> Vec<Turn> {
         self.by_quota.get(quota).into_iter().flatten().cloned().collect()
+    }
+
+    /// How many wait for a pool.
+    pub(super) fn count_for(&self, pool: &PoolName) -> usize {
+        self.refused_by.get(pool).map_or(0, BTreeMap::len)
+    }
+
+    /// Who waits for a pool and why, oldest first.
+    pub(super) fn longest_for(
+        &self,
+        pool: &PoolName,
+    ) -> impl Iterator<Item = (&ServiceKey, Reason)> {
+        let turns = self.refused_by.get(pool).into_iter().flatten();
+        turns.map(|((_, key), reason)| (key, *reason))
+    }
+
+    /// All that wait and have this sharing key.
+    pub(super) fn under_key(&self, key: &str) -> Vec<Turn> {
+        self.by_key.get(key).into_iter().flatten().cloned().collect()
     }
 
     /// The oldest that could use this address, in one of these pools, and that comes after `last`.
@@ -131,6 +215,8 @@ mod tests {
             addrs: addrs.iter().map(|addr| addr.parse().unwrap()).collect(),
             pools: pools.iter().map(|pool| (PoolName::new(pool), Family::V4)).collect(),
             quotas: Vec::new(),
+            verdicts: pools.iter().map(|pool| (PoolName::new(pool), Reason::Draining)).collect(),
+            sharing_key: Some("k".to_owned()),
         }
     }
 
@@ -151,11 +237,17 @@ mod tests {
             last = Some(turn);
         }
         assert_eq!(order, ["old", "middle", "young"]);
+        assert_eq!(waiting.under_key("k").len(), 4);
+        assert_eq!((waiting.count_for(&pools[0]), waiting.count_for(&pools[1])), (2, 1));
+        let longest: Vec<_> = waiting.longest_for(&pools[0]).collect();
+        let (old, middle) = (key("old"), key("middle"));
+        assert_eq!(longest, [(&old, Reason::Draining), (&middle, Reason::Draining)]);
         assert_eq!(waiting.by_reason(), BTreeMap::from([(Reason::Exhausted, 4)]));
         for name in ["young", "old", "middle", "elsewhere"] {
             waiting.clear(&key(name));
         }
         assert!(waiting.by_addr.is_empty() && waiting.by_pool.is_empty());
-        assert!(waiting.by_quota.is_empty());
+        assert!(waiting.by_quota.is_empty() && waiting.by_key.is_empty());
+        assert!(waiting.refused_by.is_empty());
     }
 }

@@ -4,19 +4,20 @@
 //! Service does not show may still become its own. If the two disagreed, one operator could release
 //! a claim while another publishes it.
 
-use std::net::IpAddr;
-
 use landfall_ipam::Family;
 
-use super::view::{HolderView, ServiceView};
+use super::view::{ClaimView, HolderView, ServiceView};
 
-/// Whether the holder could still want the address, judged from its own fields alone: never from
-/// pools or selectors, of which two operators may have different copies.
+/// Whether the holder could still want the claimed address, judged from its own fields and the
+/// claim itself: never from pools or selectors, of which two operators may have different copies.
+/// Of the claim they cannot: whoever publishes on it or releases it does so at one version of it.
 ///
 /// A Service that shows another address of the family wants this one only if it asks for it. One
 /// that shows none could want any address that a claim keeps for it, whatever it asks for: it gets
-/// that address back if its request is refused.
-pub(super) fn could_want(service: &ServiceView, holder: &HolderView, addr: IpAddr) -> bool {
+/// that address back if its request is refused. One that may not share the address with those who
+/// have it cannot want it.
+pub(super) fn could_want(service: &ServiceView, holder: &HolderView, claim: &ClaimView) -> bool {
+    let addr = claim.addr;
     let family = Family::of(addr);
     let shows_another =
         || service.shows.iter().any(|shown| *shown != addr && Family::of(*shown) == family);
@@ -25,26 +26,33 @@ pub(super) fn could_want(service: &ServiceView, holder: &HolderView, addr: IpAdd
         && (holder.legacy || holder.class == service.class)
         && service.families.contains(&family)
         && (service.request.of(family) == Some(addr) || !shows_another())
+        && claim.clash(service).is_none()
 }
 
 /// Whether a claim on the address may be taken from this holder, given the holder as it is now.
 ///
 /// `None` is a Service that is gone or no longer of type `LoadBalancer`. A Service of the same name
 /// that shows the address keeps the claim alive even if it is not the one named: somebody must look.
-pub(super) fn may_release(live: Option<&ServiceView>, holder: &HolderView, addr: IpAddr) -> bool {
-    live.is_none_or(|service| !service.shows.contains(&addr) && !could_want(service, holder, addr))
+pub(super) fn may_release(
+    live: Option<&ServiceView>,
+    holder: &HolderView,
+    claim: &ClaimView,
+) -> bool {
+    live.is_none_or(|service| {
+        !service.shows.contains(&claim.addr) && !could_want(service, holder, claim)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::fixtures::{holder_of, ip, service};
+    use crate::services::fixtures::{claim_of, holder_of, ip, service};
 
     #[test]
     fn a_claim_is_released_only_when_its_holder_neither_shows_nor_could_want_it() {
         let base = service("shop/web");
         let holder = holder_of(&base);
-        let addr = ip("10.0.0.1");
+        let claim = claim_of(ip("10.0.0.1"), &[&base]);
         for (case, live, releasable) in [
             ("gone", None, true),
             ("shows nothing", Some(base.clone()), false),
@@ -80,7 +88,7 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(may_release(live.as_ref(), &holder, addr), releasable, "{case}");
+            assert_eq!(may_release(live.as_ref(), &holder, &claim), releasable, "{case}");
         }
     }
 
@@ -89,8 +97,28 @@ mod tests {
         let service = service("shop/web").of_class("any.example/lb");
         let mut holder = holder_of(&service);
         holder.class = None;
-        assert!(!could_want(&service, &holder, ip("10.0.0.1")));
+        let claim = claim_of(ip("10.0.0.1"), &[&service]);
+        assert!(!could_want(&service, &holder, &claim));
         holder.legacy = true;
-        assert!(could_want(&service, &holder, ip("10.0.0.1")));
+        assert!(could_want(&service, &holder, &claim));
+    }
+
+    #[test]
+    fn whoever_may_not_share_an_address_with_its_other_holders_cannot_want_it() {
+        let (web, dns) =
+            (service("shop/web").sharing("k", 80), service("shop/dns").sharing("k", 53));
+        let claim = claim_of(ip("10.0.0.1"), &[&web, &dns]);
+        let holder = holder_of(&web);
+        assert!(could_want(&web, &holder, &claim));
+        for (case, changed) in [
+            ("a port of the other", web.clone().sharing("k", 53)),
+            ("another key", web.clone().sharing("other", 80)),
+            ("no key", service("shop/web")),
+        ] {
+            assert!(!could_want(&changed, &holder, &claim), "{case}");
+            assert!(may_release(Some(&changed), &holder, &claim), "{case}");
+            let showing = changed.showing(&["10.0.0.1"]);
+            assert!(!may_release(Some(&showing), &holder, &claim), "{case}: shown first");
+        }
     }
 }

@@ -5,11 +5,11 @@ use std::{
     net::IpAddr,
 };
 
-use landfall_ipam::{Book, Family, PoolName};
+use landfall_ipam::{Book, Family, PoolName, Terms};
 
 use super::{
     store::Store,
-    view::{ClaimView, Outsider, OutsiderKind, PoolView, ServiceKey, ServiceView},
+    view::{ClaimView, HolderView, Outsider, OutsiderKind, PoolView, ServiceKey, ServiceView},
 };
 
 /// What is known, with our own unechoed writes laid over it.
@@ -29,6 +29,8 @@ pub(super) struct World {
     pub(super) held: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
     /// Addresses of a pool that a namespace holds or is about to.
     pub(super) given: BTreeMap<(PoolName, String), BTreeSet<IpAddr>>,
+    /// Addresses whose holders have a sharing key, or are about to.
+    pub(super) sharing: BTreeMap<String, BTreeSet<IpAddr>>,
     /// Addresses that are kept for somebody in a namespace and that nobody has.
     pub(super) kept: BTreeMap<String, BTreeSet<IpAddr>>,
     /// Services that show an address, rightly or not.
@@ -68,15 +70,16 @@ impl World {
         self.namespaces.get(&namespace.to_owned()).unwrap_or(&self.no_labels)
     }
 
-    /// Claims that name this very Service under the class it has.
+    /// Claims that name this very Service under the class it has and that it may hold together with
+    /// whoever else they name.
     pub(super) fn claims_of(&self, service: &ServiceView) -> Vec<&ClaimView> {
         let held = self.held.get(&service.key);
         let claims = held.into_iter().flatten().filter_map(|addr| self.claims.get(addr));
         claims
             .filter(|claim| {
-                claim
-                    .holder(service)
-                    .is_some_and(|holder| holder.legacy || holder.class == service.class)
+                let holder = claim.holder(service);
+                holder.is_some_and(|holder| holder.legacy || holder.class == service.class)
+                    && claim.clash(service).is_none()
             })
             .collect()
     }
@@ -117,6 +120,37 @@ impl World {
             self.given.remove(&key);
         }
         counted.then_some(key)
+    }
+
+    /// Counts an address for a holder: for its namespace's quota and for its sharing key.
+    pub(super) fn count(&mut self, pool: Option<&PoolName>, holder: &HolderView, addr: IpAddr) {
+        if let Some(pool) = pool {
+            self.give(pool, holder.key.namespace(), addr);
+        }
+        self.offer(holder.terms.as_deref(), addr);
+    }
+
+    /// Counts an address for the sharing key of somebody who has it or is about to.
+    pub(super) fn offer(&mut self, terms: Option<&Terms>, addr: IpAddr) {
+        if let Some(key) = terms.and_then(|terms| terms.key.as_ref()) {
+            self.sharing.entry(key.clone()).or_default().insert(addr);
+        }
+    }
+
+    /// Counts an address for a sharing key no more.
+    pub(super) fn unoffer(&mut self, key: &str, addr: IpAddr) {
+        if let Some(addrs) = self.sharing.get_mut(key) {
+            addrs.remove(&addr);
+            if addrs.is_empty() {
+                self.sharing.remove(key);
+            }
+        }
+    }
+
+    /// Whether an address of a pool counts for a namespace.
+    pub(super) fn counts(&self, pool: &PoolName, namespace: &str, addr: IpAddr) -> bool {
+        let counted = self.given.get(&(pool.clone(), namespace.to_owned()));
+        counted.is_some_and(|addrs| addrs.contains(&addr))
     }
 
     /// The address of a family that is kept for this Service: one for it by name before one for any

@@ -11,6 +11,7 @@ mod many;
 mod outsiders;
 mod random;
 mod requests;
+mod sharing;
 mod stale;
 mod stops;
 mod waking;

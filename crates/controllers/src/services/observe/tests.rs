@@ -1,5 +1,6 @@
 #![expect(clippy::needless_pass_by_value, reason = "`json!` values read better as arguments")]
 
+use landfall_ipam::Terms;
 use serde_json::{Value, json};
 
 use super::*;
@@ -53,6 +54,7 @@ fn a_request_is_read_or_kept_as_the_reason_why_not() {
             Request::Bad(Refusal::Unparseable {
                 field: "spec.loadBalancerIP",
                 input: "10.0.0".to_owned(),
+                expected: "an address such as 10.0.0.5 or fd00::5",
             }),
         ),
         (json!({"loadBalancerIP": "fd00::1"}), Request::Bad(Refusal::WrongFamily(addr("fd00::1")))),
@@ -90,6 +92,7 @@ fn annotations_ask_for_addresses_and_pools() {
         Request::Bad(Refusal::Unparseable {
             field: "landfall.dev/addresses",
             input: "nonsense".to_owned(),
+            expected: "an address such as 10.0.0.5 or fd00::5",
         })
     );
     let both = |annotation: &str, spec: &str| {
@@ -148,14 +151,59 @@ fn claims_of_the_original_operator_are_read_from_label_and_annotation() {
 }
 
 #[test]
+fn the_terms_of_sharing_are_read_with_a_key_and_not_without() {
+    let terms = |annotations: Value| {
+        let spec = json!({
+            "ports": [{"port": 443}, {"port": 53, "protocol": "UDP"}],
+            "selector": {"b": "2", "a": "1"},
+            "externalTrafficPolicy": "Local",
+        });
+        let mut object = balancer(spec, json!({}));
+        object["metadata"]["annotations"] = annotations;
+        let view = seen_service(object).unwrap();
+        (view.terms.as_deref().cloned(), view.request)
+    };
+    let key = "landfall.dev/sharing-key";
+    let with = "landfall.dev/sharing-with";
+    assert_eq!(terms(json!({with: "*"})), (None, Request::Any));
+    assert_eq!(terms(json!({key: "  "})), (None, Request::Any));
+    let read = Terms {
+        key: Some("k".to_owned()),
+        with: vec!["a".to_owned(), "b".to_owned()],
+        ports: vec!["TCP/443".to_owned(), "UDP/53".to_owned()],
+        local: true,
+        selector: Some("a=1,b=2".to_owned()),
+    };
+    assert_eq!(terms(json!({key: "k", with: "a, b,"})), (Some(read), Request::Any));
+    let many = vec!["ns"; 65].join(",");
+    for (annotations, field) in [
+        (json!({key: "k".repeat(254)}), key),
+        (json!({key: "k", with: many}), with),
+        (json!({key: "k", with: "n".repeat(64)}), with),
+    ] {
+        let (terms, request) = terms(annotations);
+        assert_eq!(terms, None);
+        assert!(
+            matches!(&request, Request::Bad(Refusal::Unparseable { field: bad, .. }) if *bad == field),
+            "{request:?}"
+        );
+    }
+}
+
+#[test]
 fn a_claim_survives_being_written_and_read() {
     let view = HolderView {
         key: ServiceKey::new("shop", "web"),
         uid: Some("u".into()),
         class: Some("example.org/lb".into()),
         seen: Some(Version(17)),
-        ports: vec!["TCP/443".to_owned()],
-        sharing_key: Some("k".to_owned()),
+        terms: Some(Arc::new(Terms {
+            key: Some("k".to_owned()),
+            with: vec!["other".to_owned()],
+            ports: vec!["TCP/443".to_owned()],
+            local: true,
+            selector: Some("app=web".to_owned()),
+        })),
         legacy: false,
     };
     let claim = seen_claim(json!({

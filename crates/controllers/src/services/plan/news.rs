@@ -7,7 +7,7 @@ use landfall_ipam::PoolName;
 use super::{ClaimView, Planner, PoolView, ServiceKey, ServiceView, Source};
 use crate::services::{
     store::Put,
-    view::{Outsider, OutsiderKind, Version},
+    view::{HolderView, Outsider, OutsiderKind, Version},
 };
 
 /// A change of one watched object.
@@ -81,19 +81,18 @@ impl Planner {
         claim: ClaimView,
         source: Source,
     ) {
-        let keys: Vec<_> = claim.holders().iter().map(|holder| holder.key.clone()).collect();
+        let holders = claim.holders().to_vec();
         let pool = claim.pool.clone();
         let waits_for = claim.waits_for().cloned();
         let Put::New(old) = self.world.claims.put(addr, version, claim, source) else { return };
         if let Some(old) = old {
             self.unindex_claim(&old);
         }
-        for key in keys {
-            self.world.held.entry(key.clone()).or_default().insert(addr);
-            if let Some(pool) = &pool {
-                self.world.give(pool, key.namespace(), addr);
-            }
-            self.mark(&key);
+        for holder in &holders {
+            self.world.held.entry(holder.key.clone()).or_default().insert(addr);
+            self.world.count(pool.as_ref(), holder, addr);
+            self.mark(&holder.key);
+            self.wake_sharers(holder);
         }
         if let Some(reservation) = waits_for {
             self.expiries.extend(reservation.expires.map(|expires| (expires, addr)));
@@ -139,6 +138,9 @@ impl Planner {
             if let Some(pool) = &old.pool {
                 self.ungive(pool, holder.key.namespace(), old.addr);
             }
+            if let Some(key) = holder.terms.as_ref().and_then(|terms| terms.key.as_deref()) {
+                self.world.unoffer(key, old.addr);
+            }
             if let Some(addrs) = self.world.held.get_mut(&holder.key) {
                 addrs.remove(&old.addr);
                 if addrs.is_empty() {
@@ -146,6 +148,16 @@ impl Planner {
                 }
             }
             self.mark(&holder.key);
+        }
+    }
+
+    /// Whoever waits under the sharing key of a holder may be able to join it now.
+    fn wake_sharers(&mut self, holder: &HolderView) {
+        let Some(key) = holder.terms.as_ref().and_then(|terms| terms.key.as_deref()) else {
+            return;
+        };
+        for (_, key) in self.waiting.under_key(key) {
+            self.mark(&key);
         }
     }
 

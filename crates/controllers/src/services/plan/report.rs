@@ -21,24 +21,23 @@ impl Planner {
                 let open = matches!(&result, Ok(Answer::Claim(_)) | Err(Failure::Unknown(_)));
                 if !open {
                     self.ungive(&pool, holder.key.namespace(), addr);
+                    let key = holder.terms.as_ref().and_then(|terms| terms.key.as_deref());
+                    self.world.unoffer(key.unwrap_or_default(), addr);
+                    self.recount(addr);
                 }
                 self.on_claim_write(addr, &holder.key, result, now);
                 None
             }
-            Effect::Touch { addr, holders, .. } => {
-                // A touch is made for exactly the holder whose version it carries; the others are
-                // marked by the claim's own change.
-                let keys: Vec<_> = holders.into_iter().map(|holder| holder.key).collect();
-                let whose = keys.iter().find(|key| self.calls.contains_key(*key)).cloned();
-                if let Some(key) = whose {
-                    self.on_claim_write(addr, &key, result, now);
-                }
+            // The other holders are marked by the claim's own change.
+            Effect::Touch { key, addr, .. } => {
+                self.on_claim_write(addr, &key, result, now);
                 None
             }
             Effect::Publish { key, note, .. } => self.on_published(&key, note, result, now),
-            Effect::Release { addr, version, holder, .. } => {
+            Effect::Release { claim, holder, .. } => {
+                let addr = claim.addr;
                 let kept = matches!(result, Ok(Answer::Kept));
-                let freed = self.on_given_up(addr, version, result, now);
+                let freed = self.on_given_up(addr, claim.version, result, now);
                 if kept {
                     // What we know of the Service is out of date.
                     self.looks.entry(holder.key.clone()).or_insert(now.uptime);
@@ -188,10 +187,8 @@ impl Planner {
         }
         if let Some(key) = for_whom {
             self.end_call(&key);
-            let holders = self.world.claim(addr).map(ClaimView::holders).unwrap_or_default();
-            if !holders.iter().any(|holder| holder.key.namespace() == key.namespace()) {
-                self.ungive_everywhere(addr, key.namespace());
-            }
+            self.ungive_everywhere(addr, key.namespace());
+            self.recount(addr);
             if self.world.claim(addr).is_none() {
                 // It did not happen. Trying again at once would hammer whatever is in trouble.
                 self.delay_service(&key, None, now);
@@ -284,6 +281,19 @@ impl Planner {
         let pools: Vec<_> = counted.map(|((pool, _), _)| pool.clone()).collect();
         for pool in pools {
             self.ungive(&pool, namespace, addr);
+        }
+        self.world.sharing.retain(|_, addrs| {
+            addrs.remove(&addr);
+            !addrs.is_empty()
+        });
+    }
+
+    /// Counts an address as its claim says, after what was under way about it counts no more.
+    fn recount(&mut self, addr: IpAddr) {
+        let Some(claim) = self.world.claim(addr) else { return };
+        let (pool, holders) = (claim.pool.clone(), claim.holders().to_vec());
+        for holder in holders {
+            self.world.count(pool.as_ref(), &holder, addr);
         }
     }
 

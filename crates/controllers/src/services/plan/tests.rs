@@ -1,5 +1,6 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use landfall_ipam::Terms;
 use proptest::prelude::*;
 
 use super::super::{
@@ -33,6 +34,8 @@ enum Step {
     /// for good.
     Reserve(u8, u8, u8),
     Retain(u8),
+    /// A user changes on which terms a Service shares: key, consent, port, traffic policy, or not at all.
+    Share(u8, u8),
     /// Only in wild stories: a user writes what only operators should.
     HandEditStatus(u8, u8),
     DeleteClaim(u8),
@@ -50,6 +53,7 @@ fn tame_step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(Step::WritePool),
         1 => any::<(u8, u8, u8)>().prop_map(|(a, b, c)| Step::Reserve(a, b, c)),
         1 => any::<u8>().prop_map(Step::Retain),
+        4 => any::<(u8, u8)>().prop_map(|(a, b)| Step::Share(a, b)),
         20 => any::<(u8, u8, u8)>().prop_map(|(a, b, c)| Step::Deliver(a, b, c)),
         20 => any::<u8>().prop_map(Step::Plan),
         20 => any::<(u8, u8)>().prop_map(|(a, b)| Step::TakeHold(a, b)),
@@ -78,7 +82,24 @@ const POOLS: [(&str, &str); 4] = [
 ];
 
 fn name(pick: u8) -> String {
-    format!("shop/s{}", pick % 4)
+    match pick % 5 {
+        4 => "other/s4".to_owned(),
+        n => format!("shop/s{n}"),
+    }
+}
+
+fn terms(pick: u8) -> Option<Arc<Terms>> {
+    let bit = |n: u8| pick >> n & 1 == 1;
+    (!pick.is_multiple_of(5)).then(|| {
+        let port = |n: u8| format!("TCP/{}", 80 + n);
+        Arc::new(Terms {
+            key: Some(if bit(7) && bit(6) { "b" } else { "a" }.to_owned()),
+            with: if bit(5) { vec!["*".to_owned()] } else { vec![] },
+            ports: (0..3).filter(|n| bit(*n)).map(port).collect(),
+            local: bit(3) && bit(4),
+            selector: bit(6).then(|| "app=web".to_owned()),
+        })
+    })
 }
 
 fn addr(pick: u8) -> std::net::IpAddr {
@@ -123,6 +144,9 @@ fn happen(sim: &mut Sim, step: &Step) {
         Step::Retain(pick) => sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| {
             view.retain_for = (pick % 2 == 0).then(|| Duration::from_secs(5));
         }),
+        Step::Share(service, what) => {
+            sim.cluster.edit_service(&name(*service), |stored| stored.view.terms = terms(*what));
+        }
         Step::Deliver(operator, kind, count) => {
             let kind = KINDS[usize::from(*kind) % KINDS.len()];
             sim.deliver(who(*operator), kind, usize::from(*count % 4) + 1);
@@ -205,6 +229,8 @@ proptest! {
             happen(&mut sim, step);
             let wrong = sim.cluster.shown_without_claim();
             prop_assert!(wrong.is_empty(), "after {step:?}: {wrong:?}");
+            let clashing = sim.cluster.recorded_clashes();
+            prop_assert!(clashing.is_empty(), "after {step:?}: {clashing:?}");
         }
         sim.settle();
         let wrong = sim.cluster.violations();
@@ -236,6 +262,7 @@ proptest! {
         let disputed = |violation: &landfall_ipam::Violation| matches!(
             violation,
             landfall_ipam::Violation::ShownWithoutClaim(..)
+                | landfall_ipam::Violation::SharedWithoutConsent(..)
         );
         let wrong: Vec<_> =
             sim.cluster.violations().into_iter().filter(|wrong| !disputed(wrong)).collect();
@@ -475,4 +502,169 @@ fn a_reservation_is_for_one_service_or_namespace_and_outlives_it() {
     let (_, reason, message) = condition_of(&sim, "other/asks");
     assert_eq!(reason, "Reserved");
     assert!(message.starts_with("10.0.0.0 is kept by a reservation for shop/vip."), "{message}");
+}
+
+#[test]
+fn whatever_becomes_of_an_asked_for_address_is_told_whether_a_pool_has_it_or_not() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.cluster.edit_service("shop/web", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.9")]);
+    });
+    sim.settle();
+    assert_eq!(condition_of(&sim, "shop/web").1, "OutsideEveryPool");
+    let (namespace, name) = ("other".to_owned(), None);
+    sim.cluster.reserve(ip("10.0.0.9"), Reservation { namespace, name, expires: None });
+    sim.settle();
+    assert_eq!(condition_of(&sim, "shop/web").1, "Reserved");
+}
+
+#[test]
+fn a_pool_names_those_that_have_waited_longest_for_it_and_why() {
+    let mut sim = running(1);
+    for n in 10..30 {
+        sim.cluster.create_service(&format!("shop/s{n}"));
+    }
+    sim.cluster.create_service("shop/asks");
+    sim.cluster.edit_service("shop/asks", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.0")]);
+    });
+    sim.settle();
+    let status = sim.cluster.pool_status("IPGroup/a");
+    assert_eq!(status.waiting, Some(17));
+    let longest: Vec<_> =
+        status.longest_waiting.iter().map(|one| (one.name.as_str(), one.reason.as_str())).collect();
+    assert_eq!(longest.len(), 10);
+    assert_eq!((longest[0], longest[9]), (("s14", "Exhausted"), ("s23", "Exhausted")));
+    for n in 14..30 {
+        sim.cluster.delete_service(&format!("shop/s{n}"));
+    }
+    sim.settle();
+    let status = sim.cluster.pool_status("IPGroup/a");
+    assert_eq!((status.waiting, status.longest_waiting.len()), (Some(1), 1));
+    assert_eq!(status.longest_waiting[0].reason, "TakenBy");
+}
+
+/// A cluster with these Services, each with a sharing key and one port.
+fn sharing(services: &[(&str, &str, u16)]) -> Sim {
+    let mut sim = running(1);
+    for (key, sharing_key, port) in services {
+        share(&mut sim, key, sharing_key, *port);
+    }
+    sim.settle();
+    sim.cluster.writes.clear();
+    sim
+}
+
+/// Creates a Service, if it is not there, and gives it terms.
+fn share(sim: &mut Sim, key: &str, sharing_key: &str, port: u16) {
+    sim.cluster.create_service(key);
+    sim.cluster.edit_service(key, |stored| {
+        stored.view = stored.view.clone().sharing(sharing_key, port);
+    });
+}
+
+fn shown_by(sim: &Sim, key: &str) -> Vec<String> {
+    shown(sim).into_iter().find(|(name, _)| name == key).unwrap().1
+}
+
+#[test]
+fn services_with_one_key_share_an_address_as_long_as_their_ports_allow_it() {
+    let mut sim = sharing(&[("shop/a", "k", 80)]);
+    share(&mut sim, "shop/b", "k", 443);
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["touch", "publish"], "joining is two writes, too");
+    share(&mut sim, "shop/c", "k", 80);
+    share(&mut sim, "shop/d", "other", 22);
+    sim.settle();
+    for (key, addr) in [
+        ("shop/a", "10.0.0.0"),
+        ("shop/b", "10.0.0.0"),
+        ("shop/c", "10.0.0.1"),
+        ("shop/d", "10.0.0.2"),
+    ] {
+        assert_eq!(shown_by(&sim, key), [addr], "{key}");
+    }
+}
+
+#[test]
+fn a_holder_that_leaves_a_shared_address_leaves_it_to_the_others() {
+    let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
+    sim.cluster.delete_service("shop/a");
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["leave"]);
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.0"]);
+    sim.cluster.delete_service("shop/b");
+    sim.settle();
+    assert!(sim.cluster.claims.is_empty());
+}
+
+#[test]
+fn a_request_for_a_shared_address_names_who_and_what_is_in_the_way_and_waits_for_it() {
+    let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
+    share(&mut sim, "shop/late", "k", 443);
+    sim.cluster.edit_service("shop/late", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.0")]);
+    });
+    sim.settle();
+    let (status, reason, message) = condition_of(&sim, "shop/late");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "SharingRefused"));
+    assert!(
+        message.starts_with("10.0.0.0 cannot be shared with Service shop/b: it uses TCP/443, too."),
+        "{message}"
+    );
+    sim.cluster.delete_service("shop/b");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/late"), ["10.0.0.0"]);
+}
+
+#[test]
+fn whoever_changes_so_that_it_clashes_leaves_and_gets_an_address_of_its_own() {
+    let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
+    share(&mut sim, "shop/b", "k", 80);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"], "the other is not moved");
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.1"]);
+    assert_eq!(sim.cluster.writes, ["take", "publish", "touch", "publish", "leave"]);
+}
+
+#[test]
+fn without_another_address_whoever_clashes_is_told_and_shows_none() {
+    let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0", "");
+    sim.settle();
+    share(&mut sim, "shop/a", "k", 443);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/a"), [] as [&str; 0]);
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.0"]);
+    let (_, reason, _) = condition_of(&sim, "shop/a");
+    assert_eq!(reason, "Exhausted");
+    // Out of the way again, it joins again.
+    share(&mut sim, "shop/a", "k", 80);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"]);
+}
+
+#[test]
+fn a_new_port_that_is_free_is_entered_in_the_ledger_and_nobody_moves() {
+    let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
+    share(&mut sim, "shop/b", "k", 8443);
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["touch"]);
+    let holders = sim.cluster.claims[&ip("10.0.0.0")].holders();
+    assert_eq!(holders[1].terms.as_ref().unwrap().ports, ["TCP/8443"]);
+}
+
+#[test]
+fn a_quota_counts_a_shared_address_once() {
+    let mut sim = running(1);
+    sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| {
+        view.quota = Some(landfall_api::Quota { per_namespace: Some(1), ..Default::default() });
+    });
+    for (key, port) in [("shop/a", 80), ("shop/b", 443), ("shop/c", 80)] {
+        share(&mut sim, key, "k", port);
+        sim.settle();
+    }
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.0"]);
+    assert_eq!(condition_of(&sim, "shop/c").1, "QuotaExceeded");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt as _, stream};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use landfall_api::name;
+use landfall_api::{name, words};
 use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, Snapshot, shown};
 use landfall_testkit::{Operator, wait};
@@ -55,7 +55,8 @@ pub(super) async fn all_served(tenant: &Tenant) -> Snapshot {
                 // Kept from it only by somebody who really has it.
                 Some(asked) => {
                     let holder = holders.get(&Some(name::of(ip(asked))));
-                    let other = holder.is_some_and(|ip| ip.spec.holders[0].name != name);
+                    let other = holder
+                        .is_some_and(|ip| ip.spec.holders.iter().any(|other| other.name != name));
                     if !other {
                         problems.push(format!("{name} asks for {asked}, shows {shows:?}"));
                     }
@@ -75,6 +76,8 @@ enum Act {
     CreateAgain(Option<String>),
     Ask(Option<String>),
     Type(&'static str),
+    /// Shares on this port, or with nobody.
+    Share(Option<usize>),
 }
 
 async fn act(tenant: &Tenant, name: &str, act: Act) {
@@ -97,6 +100,19 @@ async fn act(tenant: &Tenant, name: &str, act: Act) {
             let patch = json!({"spec": {"type": kind, "allocateLoadBalancerNodePorts": null}});
             let patch = Patch::Merge(patch);
             tenant.services.patch(name, &PatchParams::default(), &patch).await.map(drop)
+        }
+        Act::Share(port) => {
+            let key = port.map(|_| "shared");
+            let ports = [json!({"port": port.unwrap_or(80)})];
+            let patch = json!({
+                "metadata": {"annotations": {words::ANNOTATION_SHARING_KEY: key}},
+                "spec": {"ports": ports},
+            });
+            tenant
+                .services
+                .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+                .await
+                .map(drop)
         }
     };
     match done {
@@ -123,11 +139,12 @@ pub(super) async fn churn(
         let asked = asked.filter(|_| random.below(2) == 0);
         plan.push((
             name,
-            match random.below(10) {
+            match random.below(13) {
                 0 => Act::Delete,
                 1..4 => Act::CreateAgain(asked),
                 4..8 => Act::Ask(asked),
                 8 => Act::Type("ClusterIP"),
+                9..12 => Act::Share(Some(80 + random.below(4)).filter(|port| *port > 80)),
                 _ => Act::Type("LoadBalancer"),
             },
         ));

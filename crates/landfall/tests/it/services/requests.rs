@@ -1,6 +1,5 @@
 //! What a Service may ask for by annotation, and what a namespace may hold.
 
-use k8s_openapi::api::core::v1::Service;
 use landfall_api::words::{ANNOTATION_ADDRESSES, ANNOTATION_POOL};
 use landfall_api::{IP, Quota};
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
@@ -9,33 +8,32 @@ use serde_json::json;
 
 use crate::stage::{LONG, tenant};
 
-fn annotated(name: &str, key: &str, value: &str) -> Service {
-    let mut service = load_balancer(name);
-    service.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
-    service
-}
-
 #[tokio::test]
 async fn addresses_are_asked_for_by_annotation_one_per_family() {
     let tenant = tenant("ask-addresses").await;
     let ranges = ["10.12.1.0/28", "fd00:12:1::/120"];
     tenant.pool(pool("ask-addresses", &ranges).only_for("ask-addresses")).await;
-    tenant.create(annotated("one", ANNOTATION_ADDRESSES, "10.12.1.5")).await;
+    tenant.create(load_balancer("one").annotated(ANNOTATION_ADDRESSES, "10.12.1.5")).await;
     tenant.shows("one", &["10.12.1.5"]).await;
-    let both = annotated("both", ANNOTATION_ADDRESSES, "10.12.1.6, fd00:12:1::6")
+    let both = load_balancer("both")
+        .annotated(ANNOTATION_ADDRESSES, "10.12.1.6, fd00:12:1::6")
         .with_families("RequireDualStack", &["IPv4", "IPv6"]);
     tenant.create(both).await;
     tenant.shows("both", &["10.12.1.6", "fd00:12:1::6"]).await;
-    let half = annotated("half", ANNOTATION_ADDRESSES, "fd00:12:1::7")
+    let half = load_balancer("half")
+        .annotated(ANNOTATION_ADDRESSES, "fd00:12:1::7")
         .with_families("RequireDualStack", &["IPv4", "IPv6"]);
     tenant.create(half).await;
     tenant.shows("half", &["10.12.1.0", "fd00:12:1::7"]).await;
 
-    tenant.create(annotated("two", ANNOTATION_ADDRESSES, "10.12.1.8,10.12.1.9")).await;
+    tenant
+        .create(load_balancer("two").annotated(ANNOTATION_ADDRESSES, "10.12.1.8,10.12.1.9"))
+        .await;
     tenant.says("two", "False", "Unparseable", "10.12.1.8 and 10.12.1.9 are both asked for").await;
-    tenant.create(annotated("odd", ANNOTATION_ADDRESSES, "10.12.1")).await;
+    tenant.create(load_balancer("odd").annotated(ANNOTATION_ADDRESSES, "10.12.1")).await;
     tenant.says("odd", "False", "Unparseable", "landfall.dev/addresses \"10.12.1\" is not").await;
-    let torn = annotated("torn", ANNOTATION_ADDRESSES, "10.12.1.8").asking("10.12.1.9");
+    let torn =
+        load_balancer("torn").annotated(ANNOTATION_ADDRESSES, "10.12.1.8").asking("10.12.1.9");
     tenant.create(torn).await;
     tenant.says("torn", "False", "Unparseable", "10.12.1.8 and 10.12.1.9 are both asked for").await;
 
@@ -63,15 +61,15 @@ async fn pools_are_asked_for_in_the_order_the_service_names_them() {
         tenant.pool_says(name, "True", "").await;
     }
     let asks = "ask-second,IPGroup/ask-first";
-    tenant.create(annotated("a", ANNOTATION_POOL, asks)).await;
+    tenant.create(load_balancer("a").annotated(ANNOTATION_POOL, asks)).await;
     tenant.shows("a", &["10.12.2.8"]).await;
-    tenant.create(annotated("b", ANNOTATION_POOL, asks)).await;
+    tenant.create(load_balancer("b").annotated(ANNOTATION_POOL, asks)).await;
     tenant.shows("b", &["10.12.2.0"]).await;
-    tenant.create(annotated("c", ANNOTATION_POOL, "ask-others")).await;
+    tenant.create(load_balancer("c").annotated(ANNOTATION_POOL, "ask-others")).await;
     tenant.says("c", "False", "NotSelected", "ask-others: its namespaceSelector does not").await;
-    tenant.create(annotated("d", ANNOTATION_POOL, "ask-nothing")).await;
+    tenant.create(load_balancer("d").annotated(ANNOTATION_POOL, "ask-nothing")).await;
     tenant.says("d", "False", "PoolUnknown", "ask-nothing: there is no such pool").await;
-    let e = annotated("e", ANNOTATION_POOL, "ask-second").asking("10.12.2.1");
+    let e = load_balancer("e").annotated(ANNOTATION_POOL, "ask-second").asking("10.12.2.1");
     tenant.create(e).await;
     tenant.says("e", "False", "NotSelected", "ask-first: the Service asks for other pools").await;
     // The pool it waits for appears.

@@ -1,0 +1,401 @@
+//! The API server of a story: objects, versions, and the history that watches read.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use landfall_ipam::{ClaimFact, HolderFact, Pool, PoolName, Violation, check, clash};
+
+use super::super::{
+    effect::{Answer, Effect, Failure, Then},
+    fixtures,
+    plan::{News, Watched},
+    view::{
+        ClaimView, HolderView, PoolStatusView, PoolView, Reservation, ServiceKey, ServiceView,
+        Tenure, Version,
+    },
+    wish::may_release,
+};
+
+/// A Service as the API server has it.
+#[derive(Clone, Debug)]
+pub(in crate::services) struct Stored {
+    pub(in crate::services) view: ServiceView,
+    pub(in crate::services) load_balancer: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::services) enum Kind {
+    Claims,
+    Services,
+    Pools,
+    Namespaces,
+}
+
+pub(in crate::services) const KINDS: [Kind; 4] =
+    [Kind::Claims, Kind::Services, Kind::Pools, Kind::Namespaces];
+
+/// One change, as watches will tell it.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    Claim(IpAddr, Version, Option<ClaimView>),
+    Service(ServiceKey, Version, Option<ServiceView>),
+    Pool(Box<PoolView>),
+}
+
+impl Change {
+    pub(super) const fn kind(&self) -> Kind {
+        match self {
+            Self::Claim(..) => Kind::Claims,
+            Self::Service(..) => Kind::Services,
+            Self::Pool(_) => Kind::Pools,
+        }
+    }
+
+    pub(super) fn news(&self) -> News {
+        match self.clone() {
+            Self::Claim(addr, version, Some(claim)) => {
+                News::Claims(Watched::Is(addr, version, claim))
+            }
+            Self::Claim(addr, version, None) => News::Claims(Watched::IsNot(addr, version)),
+            Self::Service(key, version, Some(service)) => {
+                News::Services(Watched::Is(key, version, service))
+            }
+            Self::Service(key, version, None) => News::Services(Watched::IsNot(key, version)),
+            Self::Pool(pool) => News::Pools(Watched::Is(pool.name.clone(), pool.version, pool)),
+        }
+    }
+}
+
+/// The API server: objects, versions, and the history that watches read.
+#[derive(Debug, Default)]
+pub(in crate::services) struct Cluster {
+    version: u64,
+    uids: u64,
+    pub(in crate::services) claims: BTreeMap<IpAddr, ClaimView>,
+    pub(in crate::services) services: BTreeMap<ServiceKey, Stored>,
+    pub(super) pools: BTreeMap<PoolName, PoolView>,
+    pub(super) history: Vec<Change>,
+    /// Every write that took hold, apart from the users'.
+    pub(in crate::services) writes: Vec<&'static str>,
+}
+
+impl Cluster {
+    fn next(&mut self) -> Version {
+        self.version += 1;
+        Version(self.version)
+    }
+
+    fn uid(&mut self, of: &str) -> Arc<str> {
+        self.uids += 1;
+        Arc::from(format!("{of}#{}", self.uids))
+    }
+
+    pub(in crate::services) fn set_pool(&mut self, name: &str, ranges: &str, excluded: &str) {
+        let name = PoolName::new(name);
+        let blocks = |text: &str| -> Vec<landfall_ipam::AddrBlock> {
+            text.split_whitespace().map(|part| part.parse().unwrap()).collect()
+        };
+        let pool = Pool::new(name.clone(), blocks(ranges), blocks(excluded));
+        self.put_pool(&name, |view| view.pool = Ok(pool));
+    }
+
+    pub(in crate::services) fn put_pool(
+        &mut self,
+        name: &PoolName,
+        change: impl FnOnce(&mut PoolView),
+    ) {
+        let version = self.next();
+        let mut view = self.pools.get(name).cloned().unwrap_or_else(|| {
+            let uid = Arc::from(format!("pool-{name}"));
+            let mut new = PoolView::empty(name.clone(), Arc::from(name.as_str()), uid);
+            new.generation = Some(0);
+            new
+        });
+        change(&mut view);
+        view.version = version;
+        view.generation = view.generation.map(|generation| generation + 1);
+        self.pools.insert(name.clone(), view.clone());
+        self.history.push(Change::Pool(Box::new(view)));
+    }
+
+    /// What a pool says of itself.
+    pub(in crate::services) fn pool_status(&self, name: &str) -> PoolStatusView {
+        self.pools[&PoolName::new(name)].status.clone()
+    }
+
+    /// A user creates a Service; nothing happens if it is there.
+    pub(in crate::services) fn create_service(&mut self, key: &str) {
+        let key = ServiceKey::parse(key).unwrap();
+        if self.services.contains_key(&key) {
+            return;
+        }
+        let mut view = fixtures::service(key.as_str());
+        view.uid = self.uid(key.as_str());
+        view.created = Timestamp::from_second(i64::try_from(self.version).unwrap()).unwrap();
+        self.store(Stored { view, load_balancer: true });
+    }
+
+    /// A user changes a Service that is there.
+    pub(in crate::services) fn edit_service(
+        &mut self,
+        key: &str,
+        change: impl FnOnce(&mut Stored),
+    ) {
+        let key = ServiceKey::parse(key).unwrap();
+        let Some(mut stored) = self.services.get(&key).cloned() else { return };
+        change(&mut stored);
+        if !stored.load_balancer {
+            // As the API server does since 1.28.
+            stored.view.shows.clear();
+            stored.view.class = None;
+        }
+        self.store(stored);
+    }
+
+    pub(in crate::services) fn delete_service(&mut self, key: &str) {
+        let key = ServiceKey::parse(key).unwrap();
+        if self.services.remove(&key).is_some() {
+            let version = self.next();
+            self.history.push(Change::Service(key, version, None));
+        }
+    }
+
+    pub(in crate::services) fn delete_claim(&mut self, addr: IpAddr) {
+        if self.claims.remove(&addr).is_some() {
+            let version = self.next();
+            self.history.push(Change::Claim(addr, version, None));
+        }
+    }
+
+    fn store(&mut self, mut stored: Stored) {
+        let version = self.next();
+        stored.view.version = version;
+        let key = stored.view.key.clone();
+        let seen = stored.load_balancer.then(|| stored.view.clone());
+        self.history.push(Change::Service(key.clone(), version, seen));
+        self.services.insert(key, stored);
+    }
+
+    fn put_claim(
+        &mut self,
+        addr: IpAddr,
+        pool: Option<PoolName>,
+        holders: Vec<HolderView>,
+    ) -> ClaimView {
+        let version = self.next();
+        let uid = match self.claims.get(&addr) {
+            Some(claim) => claim.uid.clone(),
+            None => self.uid("claim"),
+        };
+        let reserved = self.claims.get(&addr).and_then(|claim| claim.reserved.clone());
+        let tenure = Tenure::Services(holders);
+        let claim = ClaimView { addr, uid, version, pool, reserved, tenure };
+        self.claims.insert(addr, claim.clone());
+        self.history.push(Change::Claim(addr, version, Some(claim.clone())));
+        claim
+    }
+
+    /// An administrator keeps a free address for somebody.
+    pub(in crate::services) fn reserve(&mut self, addr: IpAddr, reservation: Reservation) {
+        if !self.claims.contains_key(&addr) {
+            self.put_claim(addr, None, Vec::new());
+            self.set_reservation(addr, Some(reservation));
+        }
+    }
+
+    fn set_reservation(&mut self, addr: IpAddr, reservation: Option<Reservation>) -> ClaimView {
+        let version = self.next();
+        let claim = self.claims.get_mut(&addr).unwrap();
+        claim.reserved = reservation;
+        claim.version = version;
+        let claim = claim.clone();
+        self.history.push(Change::Claim(addr, version, Some(claim.clone())));
+        claim
+    }
+
+    pub(super) fn live(&self, key: &ServiceKey) -> Option<ServiceView> {
+        self.services
+            .get(key)
+            .filter(|stored| stored.load_balancer)
+            .map(|stored| stored.view.clone())
+    }
+
+    fn answer(&self, key: &ServiceKey) -> Answer {
+        match self.services.get(key) {
+            None => Answer::NoService,
+            Some(stored) if stored.load_balancer => Answer::Service(stored.view.clone()),
+            Some(stored) => Answer::OtherService(stored.view.version),
+        }
+    }
+
+    /// Does a call, as the API server would. A release is two: `read` is what its first half saw.
+    pub(super) fn call(
+        &mut self,
+        effect: &Effect,
+        read: Option<&[ServiceView]>,
+    ) -> Result<Answer, Failure> {
+        match effect {
+            Effect::Take { addr, pool, holder } => {
+                if self.claims.contains_key(addr) {
+                    return Err(Failure::Exists);
+                }
+                self.writes.push("take");
+                Ok(Answer::Claim(self.put_claim(*addr, Some(pool.clone()), vec![holder.clone()])))
+            }
+            Effect::Touch { addr, version, pool, holders, end_reservation, .. } => {
+                match self.claims.get(addr) {
+                    None => Err(Failure::NotFound),
+                    Some(claim) if claim.version != *version => Err(Failure::Conflict),
+                    Some(_) => {
+                        self.writes.push("touch");
+                        let claim = self.put_claim(*addr, pool.clone(), holders.clone());
+                        Ok(Answer::Claim(if *end_reservation {
+                            self.set_reservation(*addr, None)
+                        } else {
+                            claim
+                        }))
+                    }
+                }
+            }
+            Effect::Publish { key, uid, version, ingress, conditions, .. } => {
+                let Some(mut stored) = self.services.get(key).cloned() else {
+                    return Err(Failure::NotFound);
+                };
+                if stored.view.version != *version || stored.view.uid != *uid {
+                    return Err(Failure::Conflict);
+                }
+                if let Some(addrs) = ingress {
+                    stored.view.shows.clone_from(addrs);
+                }
+                stored.view.conditions.clone_from(conditions);
+                self.store(stored);
+                self.writes.push("publish");
+                Ok(self.answer(key))
+            }
+            Effect::Release { claim, holder, then } => {
+                self.release(claim, holder, then, read.and_then(<[_]>::first))
+            }
+            Effect::Expire { addr, uid, version } => match self.claims.get(addr) {
+                None => Err(Failure::NotFound),
+                Some(claim) if claim.version != *version || claim.uid != *uid => {
+                    Err(Failure::Conflict)
+                }
+                Some(_) => {
+                    self.writes.push("expire");
+                    self.delete_claim(*addr);
+                    Ok(Answer::Released)
+                }
+            },
+            Effect::LookAtClaim { addr, .. } => {
+                Ok(self.claims.get(addr).cloned().map_or(Answer::NoClaim, Answer::Claim))
+            }
+            Effect::LookAtService { key, .. } => Ok(self.answer(key)),
+            Effect::PoolStatus { pool, version, status, .. } => {
+                let next = Version(self.version + 1);
+                match self.pools.get_mut(pool) {
+                    Some(view) if view.version == *version => {
+                        view.status = status.clone();
+                        view.version = next;
+                        let view = view.clone();
+                        self.version += 1;
+                        self.history.push(Change::Pool(Box::new(view.clone())));
+                        Ok(Answer::Pool(Box::new(view)))
+                    }
+                    Some(_) => Err(Failure::Conflict),
+                    None => Err(Failure::NotFound),
+                }
+            }
+            Effect::Note(_) => Ok(Answer::Done),
+        }
+    }
+
+    /// The second half of a release, after `live` was read.
+    fn release(
+        &mut self,
+        known: &ClaimView,
+        holder: &HolderView,
+        then: &Then,
+        live: Option<&ServiceView>,
+    ) -> Result<Answer, Failure> {
+        if !may_release(live, holder, known) {
+            return Ok(Answer::Kept);
+        }
+        let addr = known.addr;
+        let claim = self.claims.get(&addr).ok_or(Failure::NotFound)?;
+        if claim.version != known.version || claim.uid != known.uid {
+            return Err(Failure::Conflict);
+        }
+        let (pool, others) = (claim.pool.clone(), claim.holders_without(holder));
+        if !others.is_empty() {
+            self.writes.push("leave");
+            return Ok(Answer::Claim(self.put_claim(addr, pool, others)));
+        }
+        self.writes.push("release");
+        let gone = !self.services.contains_key(&holder.key);
+        let reservation = match then {
+            Then::Reserve(reservation) => Some(reservation),
+            Then::RetainIfGone(reservation) => Some(reservation).filter(|_| gone),
+            Then::Free => None,
+        };
+        if reservation.is_none() {
+            self.delete_claim(addr);
+            return Ok(Answer::Released);
+        }
+        self.put_claim(addr, pool, Vec::new());
+        Ok(Answer::Claim(self.set_reservation(addr, reservation.cloned())))
+    }
+
+    /// What the invariant checker sees.
+    pub(in crate::services) fn violations(&self) -> BTreeSet<Violation> {
+        let claims: Vec<_> = self
+            .claims
+            .values()
+            .map(|claim| ClaimFact {
+                addr: claim.addr,
+                holders: claim
+                    .holders()
+                    .iter()
+                    .map(|holder| holder.uid.as_deref().unwrap_or_default().to_owned())
+                    .collect(),
+                reserved: matches!(claim.tenure, Tenure::Other(_)) || claim.reserved.is_some(),
+            })
+            .collect();
+        let holders: Vec<_> = self
+            .services
+            .values()
+            .map(|stored| HolderFact {
+                id: stored.view.uid.to_string(),
+                shows: stored.view.shows.clone(),
+                namespace: stored.view.key.namespace().to_owned(),
+                terms: stored.view.terms.as_deref().cloned(),
+            })
+            .collect();
+        check(&claims, &holders)
+    }
+
+    /// Claims whose holders, on the terms they are entered with, may not share the address: never,
+    /// not even for a moment.
+    pub(in crate::services) fn recorded_clashes(&self) -> Vec<IpAddr> {
+        let clashes = |claim: &&ClaimView| {
+            let holders = claim.holders();
+            holders.iter().enumerate().any(|(index, one)| {
+                let mut others = holders.iter().skip(index + 1);
+                others.any(|other| clash(one.party(), other.party()).is_some())
+            })
+        };
+        self.claims.values().filter(clashes).map(|claim| claim.addr).collect()
+    }
+
+    /// Addresses shown without a claim that names the Service: never, not even for a moment,
+    /// unless a user did it.
+    pub(in crate::services) fn shown_without_claim(&self) -> Vec<Violation> {
+        let shown = |violation: &Violation| {
+            matches!(violation, Violation::ShownWithoutClaim(..) | Violation::ShownTwice(..))
+        };
+        self.violations().into_iter().filter(shown).collect()
+    }
+}

@@ -1,0 +1,212 @@
+//! On which terms an address may have several holders.
+
+use alloc::{string::String, vec::Vec};
+use core::fmt;
+
+/// What a holder agrees to and needs on an address that it would share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Only holders with the same key share; without one it shares with nobody.
+    pub key: Option<String>,
+    /// Namespaces besides its own that it shares with, or `*` for all.
+    pub with: Vec<String>,
+    /// Protocol and number of each port it uses, such as `TCP/443`.
+    pub ports: Vec<String>,
+    /// Whether traffic must stay on the node it arrives at (`externalTrafficPolicy: Local`).
+    pub local: bool,
+    /// The pods it selects, written the same way for the same selector.
+    pub selector: Option<String>,
+}
+
+impl Terms {
+    /// Whether it agrees to share with a namespace, being of another.
+    fn names(&self, namespace: &str) -> bool {
+        self.with.iter().any(|name| name == "*" || name == namespace)
+    }
+}
+
+/// One of those who would share an address: where it lives, and its terms if it has any.
+pub type Party<'a> = (&'a str, Option<&'a Terms>);
+
+/// Why two may not share an address, told from the side of the one who comes second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Clash {
+    /// The newcomer has no sharing key.
+    NoKey,
+    /// The other has no sharing key.
+    OtherHasNoKey,
+    /// Their keys differ.
+    OtherKey,
+    /// The newcomer does not name the other's namespace.
+    NotNamed(String),
+    /// The other does not name the newcomer's namespace.
+    OtherDoesNotName(String),
+    /// Both use this port.
+    Port(String),
+    /// Traffic of one stays on its node, and they select different pods.
+    Pods,
+}
+
+impl fmt::Display for Clash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoKey => f.write_str("this Service has no landfall.dev/sharing-key"),
+            Self::OtherHasNoKey => f.write_str("it has no landfall.dev/sharing-key"),
+            Self::OtherKey => f.write_str("its landfall.dev/sharing-key is another"),
+            Self::NotNamed(namespace) => {
+                write!(f, "landfall.dev/sharing-with of this Service does not name {namespace}")
+            }
+            Self::OtherDoesNotName(namespace) => {
+                write!(f, "its landfall.dev/sharing-with does not name {namespace}")
+            }
+            Self::Port(port) => write!(f, "it uses {port}, too"),
+            Self::Pods => f.write_str(
+                "externalTrafficPolicy: Local needs both to select the same pods, and they do not",
+            ),
+        }
+    }
+}
+
+/// Why a newcomer may not share an address with another, if it may not. Whoever comes second, the
+/// answer is a clash or none for both.
+pub fn clash(newcomer: Party<'_>, other: Party<'_>) -> Option<Clash> {
+    let ((here, mine), (there, theirs)) = (newcomer, other);
+    let Some(mine) = mine.filter(|terms| terms.key.is_some()) else {
+        return Some(Clash::NoKey);
+    };
+    let Some(theirs) = theirs.filter(|terms| terms.key.is_some()) else {
+        return Some(Clash::OtherHasNoKey);
+    };
+    if mine.key != theirs.key {
+        return Some(Clash::OtherKey);
+    }
+    if here != there && !mine.names(there) {
+        return Some(Clash::NotNamed(there.into()));
+    }
+    if here != there && !theirs.names(here) {
+        return Some(Clash::OtherDoesNotName(here.into()));
+    }
+    if let Some(port) = mine.ports.iter().find(|port| theirs.ports.contains(port)) {
+        return Some(Clash::Port(port.clone()));
+    }
+    let same_pods = mine.selector.is_some() && mine.selector == theirs.selector;
+    ((mine.local || theirs.local) && !same_pods).then_some(Clash::Pods)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{borrow::ToOwned, string::ToString, vec};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn terms(key: &str, with: &[&str], ports: &[&str]) -> Terms {
+        Terms {
+            key: Some(key.to_owned()),
+            with: with.iter().map(ToString::to_string).collect(),
+            ports: ports.iter().map(ToString::to_string).collect(),
+            local: false,
+            selector: Some("app=web".to_owned()),
+        }
+    }
+
+    #[test]
+    fn both_sides_must_agree_and_stay_out_of_each_others_way() {
+        let web = terms("k", &[], &["TCP/80"]);
+        let local = |terms: &Terms| Terms { local: true, ..terms.clone() };
+        let elsewhere = |terms: &Terms| Terms { selector: Some("app=x".into()), ..terms.clone() };
+        let anywhere = terms("k", &["*"], &["TCP/443"]);
+        let named = terms("k", &["shop", "other"], &["TCP/443"]);
+        let dns = terms("k", &[], &["UDP/53", "TCP/53"]);
+        let no_pods = Terms { selector: None, ..terms("k", &[], &["TCP/443"]) };
+        for (case, mine, (there, theirs), expected) in [
+            ("disjoint ports", Some(&web), ("shop", Some(&dns)), None),
+            ("no key", None, ("shop", Some(&dns)), Some(Clash::NoKey)),
+            ("the other has no key", Some(&web), ("shop", None), Some(Clash::OtherHasNoKey)),
+            (
+                "another key",
+                Some(&web),
+                ("shop", Some(&terms("other", &[], &["TCP/443"]))),
+                Some(Clash::OtherKey),
+            ),
+            (
+                "the same port",
+                Some(&dns),
+                ("shop", Some(&terms("k", &[], &["TCP/80", "TCP/53"]))),
+                Some(Clash::Port("TCP/53".to_owned())),
+            ),
+            (
+                "the same number of another protocol",
+                Some(&terms("k", &[], &["UDP/80"])),
+                ("shop", Some(&web)),
+                None,
+            ),
+            (
+                "another namespace, not named",
+                Some(&web),
+                ("other", Some(&anywhere)),
+                Some(Clash::NotNamed("other".to_owned())),
+            ),
+            (
+                "named by one side only",
+                Some(&named),
+                ("other", Some(&web)),
+                Some(Clash::OtherDoesNotName("shop".to_owned())),
+            ),
+            (
+                "each names the other",
+                Some(&named),
+                ("other", Some(&terms("k", &["*"], &["TCP/80"]))),
+                None,
+            ),
+            ("local, the same pods", Some(&local(&web)), ("shop", Some(&dns)), None),
+            (
+                "local, other pods",
+                Some(&local(&web)),
+                ("shop", Some(&elsewhere(&dns))),
+                Some(Clash::Pods),
+            ),
+            ("not local, other pods", Some(&web), ("shop", Some(&elsewhere(&dns))), None),
+            (
+                "local, and nobody knows which pods",
+                Some(&Terms { local: true, ports: vec!["TCP/1".to_owned()], ..no_pods.clone() }),
+                ("shop", Some(&no_pods)),
+                Some(Clash::Pods),
+            ),
+        ] {
+            assert_eq!(clash(("shop", mine), (there, theirs)), expected, "{case}");
+        }
+    }
+
+    fn any_terms() -> impl Strategy<Value = (&'static str, Option<Terms>)> {
+        let word = |words: &'static [&'static str]| prop::sample::select(words);
+        let words = |words: &'static [&'static str]| {
+            prop::sample::subsequence(words, 0..=words.len())
+                .prop_map(|list| list.into_iter().map(ToOwned::to_owned).collect::<Vec<_>>())
+        };
+        let some = (
+            prop::option::of(word(&["a", "b"]).prop_map(ToOwned::to_owned)),
+            words(&["*", "shop", "other"]),
+            words(&["TCP/80", "UDP/80", "TCP/443"]),
+            any::<bool>(),
+            prop::option::of(word(&["x=1", "y=2"]).prop_map(ToOwned::to_owned)),
+        )
+            .prop_map(|(key, with, ports, local, selector)| Terms {
+                key,
+                with,
+                ports,
+                local,
+                selector,
+            });
+        (word(&["shop", "other"]), prop::option::of(some))
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_comes_second_the_answer_is_the_same(one in any_terms(), other in any_terms()) {
+            let (one, other) = ((one.0, one.1.as_ref()), (other.0, other.1.as_ref()));
+            prop_assert_eq!(clash(one, other).is_some(), clash(other, one).is_some());
+        }
+    }
+}
