@@ -31,6 +31,7 @@ use crate::{schema, words};
     printcolumn(name = "Segment", type_ = "string", json_path = ".spec.segment"),
     printcolumn(name = "Free", type_ = "string", json_path = ".status.free"),
     printcolumn(name = "Used", type_ = "string", json_path = ".status.used"),
+    printcolumn(name = "Waiting", type_ = "integer", json_path = ".status.waiting"),
     printcolumn(
         name = "Ready",
         type_ = "string",

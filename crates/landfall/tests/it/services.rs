@@ -4,6 +4,7 @@ mod adoption;
 mod bad_input;
 mod choice;
 mod crashes;
+mod explain;
 mod faults;
 mod first_slice;
 mod idle;
