@@ -129,7 +129,9 @@ async fn a_class_is_served_only_by_a_pool_that_names_it_and_others_are_never_tou
     assert_eq!(none, ip("10.3.4.9"), "what another shows is not given twice");
     let asks = load_balancer("asks-across").of_class("choice.example/lb").asking("10.3.4.10");
     tenant.create(asks).await;
-    tenant.says("asks-across", "False", "NotSelected", "it serves another loadBalancerClass").await;
+    tenant
+        .says("asks-across", "False", "ClassUnknown", "it serves another loadBalancerClass")
+        .await;
 
     let now = tenant.get("foreign").await;
     assert_eq!(now.resource_version(), foreign.resource_version());
