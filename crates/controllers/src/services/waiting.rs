@@ -130,8 +130,11 @@ impl Waiting {
         std::mem::take(&mut self.changed)
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &ServiceKey> {
-        self.waits.keys()
+    /// All of a namespace that wait.
+    pub(super) fn in_namespace(&self, namespace: &str) -> Vec<ServiceKey> {
+        let from = ServiceKey::new(namespace, "");
+        let keys = self.waits.range(from..).map(|(key, _)| key);
+        keys.take_while(|key| key.namespace() == namespace).cloned().collect()
     }
 
     /// How many wait, by reason.
@@ -242,6 +245,9 @@ mod tests {
         let longest: Vec<_> = waiting.longest_for(&pools[0]).collect();
         let (old, middle) = (key("old"), key("middle"));
         assert_eq!(longest, [(&old, Reason::Draining), (&middle, Reason::Draining)]);
+        waiting.set(&ServiceKey::new("shop-2", "x"), wait(1, &[], &[]));
+        assert_eq!(waiting.in_namespace("shop").len(), 4);
+        waiting.clear(&ServiceKey::new("shop-2", "x"));
         assert_eq!(waiting.by_reason(), BTreeMap::from([(Reason::Exhausted, 4)]));
         for name in ["young", "old", "middle", "elsewhere"] {
             waiting.clear(&key(name));

@@ -2,6 +2,8 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use jiff::Timestamp;
+
 use super::{Busy, ClaimView, Effect, Now, Planner, ServiceKey};
 
 /// How long to wait before another try, growing with each failure.
@@ -92,13 +94,14 @@ impl Planner {
 
     /// Ends reservations whose time is over.
     pub(super) fn plan_expiries(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.expiry_at = None;
-        for (expires, addr) in self.expiries.clone() {
-            if expires > now.wall {
-                let left = expires.duration_since(now.wall).try_into().unwrap_or_default();
-                self.expiry_at = Some(now.uptime.saturating_add(left));
-                return;
-            }
+        let over = |(expires, _): &&(Timestamp, IpAddr)| *expires <= now.wall;
+        let next = self.expiries.iter().find(|entry| !over(entry));
+        self.expiry_at = next.map(|(expires, _)| {
+            let left = expires.duration_since(now.wall).try_into().unwrap_or_default();
+            now.uptime.saturating_add(left)
+        });
+        let due: Vec<_> = self.expiries.iter().take_while(over).map(|(_, addr)| *addr).collect();
+        for addr in due {
             let Some(claim) = self.world.claims.get(&addr) else { continue };
             let delayed = self.release_delays.get(&addr).is_some_and(|delay| delay.holds(now));
             if delayed || self.world.is_busy(addr) {

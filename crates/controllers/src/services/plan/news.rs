@@ -96,7 +96,7 @@ impl Planner {
         }
         if let Some(reservation) = waits_for {
             self.expiries.extend(reservation.expires.map(|expires| (expires, addr)));
-            let mut wanting: Vec<_> = self.waiting.keys().cloned().collect();
+            let mut wanting = self.waiting.in_namespace(&reservation.namespace);
             wanting.retain(|key| reservation.is_for(key));
             for key in wanting {
                 self.mark(&key);
@@ -305,9 +305,7 @@ impl Planner {
                 name
             }
         };
-        let keys: Vec<_> =
-            self.waiting.keys().filter(|key| key.namespace() == touched).cloned().collect();
-        for key in keys {
+        for key in self.waiting.in_namespace(&touched) {
             self.mark(&key);
         }
     }
