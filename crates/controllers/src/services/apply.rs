@@ -78,7 +78,10 @@ impl Applier {
                     Ok(seen_service(&written))
                 }
                 Effect::Release { claim, holder, then } => self.release(claim, holder, then).await,
-                Effect::Expire { addr, uid, version } => self.delete(*addr, uid, *version).await,
+                Effect::Expire { addr, uid, version } => {
+                    self.delete(*addr, uid, *version).await?;
+                    Ok(Answer::Released { by: None })
+                }
                 Effect::LookAtClaim { addr, .. } => {
                     Ok(match found(self.claims().get(&name::of(*addr)).await)? {
                         Some(ip) => claim(ip)?,
@@ -185,7 +188,10 @@ impl Applier {
             Then::Free => None,
         };
         let Some(reservation) = reservation else {
-            return self.delete(known.addr, &known.uid, known.version).await;
+            self.delete(known.addr, &known.uid, known.version).await?;
+            let uid = object.and_then(|service| service.metadata.uid).map(Arc::from);
+            let by = uid.filter(|uid| holder.uid.as_ref().is_none_or(|of_holder| of_holder == uid));
+            return Ok(Answer::Released { by });
         };
         let patch = json!({
             "metadata": {
@@ -203,7 +209,7 @@ impl Applier {
         claim(patched.map_err(|error| failure(&error))?)
     }
 
-    async fn delete(&self, addr: IpAddr, uid: &str, version: Version) -> Result<Answer, Failure> {
+    async fn delete(&self, addr: IpAddr, uid: &str, version: Version) -> Result<(), Failure> {
         let delete = DeleteParams {
             preconditions: Some(Preconditions {
                 resource_version: Some(version.to_string()),
@@ -212,8 +218,7 @@ impl Applier {
             ..DeleteParams::default()
         };
         let deleted = self.claims().delete(&name::of(addr), &delete).await;
-        deleted.map_err(|error| failure(&error))?;
-        Ok(Answer::Released)
+        deleted.map(drop).map_err(|error| failure(&error))
     }
 
     async fn pool_status(

@@ -132,8 +132,10 @@ pub(super) enum Answer {
     OtherService(Version),
     NoService,
     Pool(Box<PoolView>),
-    /// The claim is deleted.
-    Released,
+    /// The claim is deleted. The uid is that of its last holder, if it still exists.
+    Released {
+        by: Option<Arc<str>>,
+    },
     /// The live read forbade the release.
     Kept,
     Done,

@@ -184,7 +184,8 @@ impl Planner {
             if let Some(words) = refused.clone() {
                 let refusal = Refusal::LedgerRefused(words);
                 self.wait(&service, std::slice::from_ref(&refusal));
-                self.publish(&service, None, &status::Said::refused(&[], &[refusal]), now, effects);
+                let said = status::Said::refused(&service.shows, &[refusal]);
+                self.publish(&service, None, &said, now, effects);
             }
             return;
         }
@@ -305,7 +306,8 @@ impl Planner {
         } else {
             status::Said::refused(addrs, refusals)
         };
-        let same = service.shows.len() == addrs.len()
+        let same = !service.shows_other
+            && service.shows.len() == addrs.len()
             && addrs.iter().all(|addr| service.shows.contains(addr));
         let ingress = (!same).then(|| addrs.to_vec());
         if !self.publish(service, ingress, &said, now, effects) {

@@ -36,14 +36,16 @@ impl Planner {
             Effect::Publish { key, note, .. } => self.on_published(&key, note, result, now),
             Effect::Release { claim, holder, .. } => {
                 let addr = claim.addr;
-                let kept = matches!(result, Ok(Answer::Kept));
-                let freed = self.on_given_up(addr, claim.version, result, now);
-                if kept {
+                if matches!(result, Ok(Answer::Kept)) {
                     // What we know of the Service is out of date.
                     self.looks.entry(holder.key.clone()).or_insert(now.uptime);
                 }
-                let still_there = self.world.services.get(&holder.key).is_some();
-                holder.uid.filter(|_| freed && still_there).map(|uid| Note {
+                let by = match &result {
+                    Ok(Answer::Released { by }) => by.clone(),
+                    Ok(_) | Err(_) => None,
+                };
+                self.on_given_up(addr, claim.version, result, now);
+                by.map(|uid| Note {
                     about: About::Service { key: holder.key, uid },
                     warning: false,
                     reason: "Released".to_owned(),
@@ -90,21 +92,20 @@ impl Planner {
         }
     }
 
-    /// A claim was to be given up; says whether its address is free now.
+    /// A claim was to be given up.
     fn on_given_up(
         &mut self,
         addr: IpAddr,
         version: Version,
         result: Result<Answer, Failure>,
         now: Now,
-    ) -> bool {
+    ) {
         match result {
-            Ok(Answer::Released) => {
+            Ok(Answer::Released { .. }) => {
                 if let Some(old) = self.world.claims.bury(&addr, version) {
                     self.claim_left(&old);
                 }
                 self.unbusy(addr);
-                return true;
             }
             // It is kept for somebody.
             Ok(Answer::Claim(claim)) => self.take_in_claim(addr, claim),
@@ -118,7 +119,6 @@ impl Planner {
             }
             Err(Failure::Unknown(_)) => self.look_at_claim(addr, soon(now), None),
         }
-        false
     }
 
     /// A claim was to be created or touched for a Service.
@@ -260,7 +260,7 @@ impl Planner {
             | Answer::Claim(_)
             | Answer::NoClaim
             | Answer::Pool(_)
-            | Answer::Released
+            | Answer::Released { .. }
             | Answer::Kept
             | Answer::Done => {}
         }

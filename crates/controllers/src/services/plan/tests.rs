@@ -520,6 +520,47 @@ fn whatever_becomes_of_an_asked_for_address_is_told_whether_a_pool_has_it_or_not
 }
 
 #[test]
+fn whoever_is_overtaken_gets_the_next_address_or_the_reason() {
+    let taken = |asked: Option<&str>| {
+        let mut sim = running(1);
+        sim.cluster.create_service("shop/web");
+        sim.cluster.edit_service("shop/web", |stored| {
+            let addrs = asked.map(|addr| Request::Addresses(vec![ip(addr)]));
+            stored.view.request = addrs.unwrap_or_default();
+        });
+        sim.deliver(0, Kind::Services, 9);
+        sim.plan(0);
+        // The call is under way, and an administrator is faster.
+        let (namespace, name) = ("other".to_owned(), None);
+        sim.cluster.reserve(ip("10.0.0.0"), Reservation { namespace, name, expires: None });
+        sim.settle();
+        sim
+    };
+    let any = taken(None);
+    assert_eq!(shown_by(&any, "shop/web"), ["10.0.0.1"]);
+    assert_eq!(any.cluster.writes, ["take", "publish"]);
+    let asking = taken(Some("10.0.0.0"));
+    assert_eq!(shown_by(&asking, "shop/web"), [] as [&str; 0], "no other address will do");
+    assert_eq!(condition_of(&asking, "shop/web").1, "Reserved");
+    assert_eq!(asking.cluster.writes, ["publish"]);
+}
+
+#[test]
+fn a_service_that_is_being_deleted_gives_up_what_it_does_not_show() {
+    for (shows, expected) in [(false, 0), (true, 1)] {
+        let mut sim = running(1);
+        sim.cluster.create_service("shop/web");
+        sim.settle();
+        sim.cluster.edit_service("shop/web", |stored| {
+            stored.view.deleting = true;
+            stored.view.shows.truncate(usize::from(shows));
+        });
+        sim.settle();
+        assert_eq!(sim.cluster.claims.len(), expected, "shows: {shows}");
+    }
+}
+
+#[test]
 fn a_pool_names_those_that_have_waited_longest_for_it_and_why() {
     let mut sim = running(1);
     for n in 10..30 {

@@ -287,7 +287,7 @@ impl Cluster {
                 Some(_) => {
                     self.writes.push("expire");
                     self.delete_claim(*addr);
-                    Ok(Answer::Released)
+                    Ok(Answer::Released { by: None })
                 }
             },
             Effect::LookAtClaim { addr, .. } => {
@@ -343,7 +343,7 @@ impl Cluster {
         };
         if reservation.is_none() {
             self.delete_claim(addr);
-            return Ok(Answer::Released);
+            return Ok(Answer::Released { by: None });
         }
         self.put_claim(addr, pool, Vec::new());
         Ok(Answer::Claim(self.set_reservation(addr, reservation.cloned())))

@@ -174,6 +174,7 @@ async fn no_edit_of_a_pool_takes_an_address_away() {
 
     tenant.delete_pool("edits-deleted").await;
     tenant.says("deleted", "True", "OutsidePool", "10.2.4.0, which no pool covers any more").await;
+    tenant.tells("deleted", "OutsidePool", "10.2.4.0, which no pool covers any more").await;
     tenant
         .edit_pool(
             "edits-shrunk",

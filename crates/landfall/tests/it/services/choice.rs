@@ -20,19 +20,26 @@ async fn overlapping_pools_give_an_address_once_and_an_exclusion_in_one_holds_in
     // An exclusion of what a pool does not cover means nothing.
     let third = pool("overlap-c", &["10.3.1.200/32"]).excluding(&["10.3.1.0"]);
     tenant.pool(third.only_for("nobody")).await;
-    for (name, addr) in
-        [("s1", "10.3.1.0"), ("s2", "10.3.1.1"), ("s3", "10.3.1.3"), ("s4", "10.3.1.5")]
-    {
-        tenant.create(load_balancer(name)).await;
+    // Asked first, and not for this namespace: the next one that covers the address serves.
+    let first = pool("overlap-first", &["10.3.1.0/30"]).only_for("nobody");
+    tenant.pool(first.with_priority(1)).await;
+    for (name, addr) in [("s1", "10.3.1.0"), ("s2", "10.3.1.1"), ("s4", "10.3.1.3")] {
+        let service = load_balancer(name);
+        let asks = if name == "s4" { service.asking(addr) } else { service };
+        tenant.create(asks).await;
         tenant.shows(name, &[addr]).await;
+        let claim = tenant.claim(addr).await.unwrap();
+        assert_eq!(claim.spec.pool.as_deref(), Some("IPGroup/overlap-a"), "{name}");
     }
+    tenant.create(load_balancer("s3")).await;
+    tenant.shows("s3", &["10.3.1.5"]).await;
     tenant.create(load_balancer("s5")).await;
     tenant.says("s5", "False", "Exhausted", "IPGroup/overlap-b: all its IPv4").await;
     tenant.create(load_balancer("asks").asking("10.3.1.2")).await;
     tenant.says("asks", "False", "Excluded", "10.3.1.2 is excluded by IPGroup/overlap-b").await;
     tenant.pool_counts("overlap-a", "3", "3", "0").await;
     tenant.pool_counts("overlap-b", "4", "4", "0").await;
-    tenant.ends(&["overlap-a", "overlap-b", "overlap-c"]).await;
+    tenant.ends(&["overlap-a", "overlap-b", "overlap-c", "overlap-first"]).await;
 }
 
 #[tokio::test]
@@ -243,6 +250,14 @@ async fn segments_and_exclusions_count_as_documented() {
         }
         tenant.delete_pool(&name).await;
     }
+    let ends = segment("segments-ends", "10.3.6.48/29", &[]).only_for("choice-segments");
+    tenant.pool(ends.with(|spec| spec.avoid_ends = Some(true))).await;
+    tenant.pool_counts("segments-ends", "6", "0", "6").await;
+    tenant.create(load_balancer("end").asking("10.3.6.55")).await;
+    let held_back = "10.3.6.55 is held back by avoidEnds of IPGroup/segments-ends";
+    tenant.says("end", "False", "Excluded", held_back).await;
+    tenant.create(load_balancer("inside")).await;
+    tenant.shows("inside", &["10.3.6.49"]).await;
     for (row, block) in [("no-prefix", "1.1.1.0"), ("word", "abc"), ("empty", "")] {
         let name = format!("segments-{row}");
         let refused =
@@ -256,5 +271,5 @@ async fn segments_and_exclusions_count_as_documented() {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("must be an address"), "{entry}: {refused}");
     }
-    tenant.ends(&[]).await;
+    tenant.ends(&["segments-ends"]).await;
 }

@@ -125,7 +125,10 @@ async fn metrics_are_those_of_the_reference_and_count_what_is_there() {
         let text = operator.metrics().await.map_err(|error| format!("{error:?}"))?;
         let seen = samples(&text);
         let wrong = expected.iter().find(|(key, value)| seen.get(key) != Some(value));
-        wrong.map_or(Ok(text.clone()), |(key, _)| Err(format!("{key}: {:?}", seen.get(key))))
+        match wrong {
+            Some((key, _)) => Err(format!("{key}: {:?}", seen.get(key))),
+            None => Ok(text.clone()),
+        }
     })
     .await
     .unwrap();

@@ -89,6 +89,7 @@ async fn a_request_is_granted_kept_replaced_and_never_leaves_the_service_without
     tenant.shows("web", &["10.1.2.3"]).await;
     tenant.claim_is_gone("10.1.2.5").await;
     tenant.says("web", "True", "Allocated", "10.1.2.3").await;
+    tenant.tells("web", "Released", "10.1.2.5 is free again").await;
     let history = recorder.finish().await.unwrap();
     let web: Vec<_> = ["10.1.2.5", "10.1.2.3"].iter().map(|addr| vec![ip(addr)]).collect();
     assert_eq!(history.shown_by("slice-request/web")[1..], web, "nothing shown in between");
@@ -109,6 +110,7 @@ async fn an_address_is_released_when_the_type_or_the_class_changes_and_comes_aga
         let changed = tenant.patch("web", change).await;
         assert!(shown(&changed).is_empty(), "the API server wipes the status by itself");
         tenant.claim_is_gone("10.1.3.0").await;
+        tenant.tells("web", "Released", "10.1.3.0 is free again").await;
         let back = tenant.patch("web", json!({"spec": {"type": "LoadBalancer"}})).await;
         tenant.shows("web", &["10.1.3.0"]).await;
         assert_eq!(back.uid(), changed.uid(), "the same Service");

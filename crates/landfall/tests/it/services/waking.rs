@@ -117,6 +117,7 @@ async fn a_status_that_somebody_else_changed_comes_back_as_it_was() {
         ("a free address of the pool", json!([{"ip": "10.4.3.5"}])),
         ("somebody else's address", json!([{"ip": others}])),
         ("a host name", json!([{"hostname": "web.example.com"}])),
+        ("a host name beside it", json!([{"ip": has}, {"hostname": "web.example.com"}])),
         ("one too many", json!([{"ip": has}, {"ip": "10.4.3.6"}])),
     ] {
         tenant.set_ingress("web", ingress).await;
