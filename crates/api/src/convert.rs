@@ -101,3 +101,6 @@ pub fn holder_terms(holder: &Holder) -> Option<Terms> {
     };
     (terms != Terms::default()).then_some(terms)
 }
+
+#[cfg(test)]
+mod fuzz;

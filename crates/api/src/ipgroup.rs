@@ -4,7 +4,7 @@
     reason = "`KubeSchema` copies the struct, `pub` included, into a function"
 )]
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
@@ -246,13 +246,28 @@ impl IPGroupSpec {
     }
 
     /// `retainFor`, read. The CRD lets nothing else in, but an object may be older than the CRD.
-    pub fn retain_for(&self) -> Result<Option<std::time::Duration>, RetainForError> {
+    pub fn retain_for(&self) -> Result<Option<Duration>, RetainForError> {
         let Some(text) = &self.retain_for else { return Ok(None) };
-        let bad = || RetainForError(text.clone());
-        let parsed: kube::core::Duration = text.parse().map_err(|_| bad())?;
-        // kube reads no text at all as no time at all.
-        if text.is_empty() || parsed.is_negative() { Err(bad()) } else { Ok(Some(parsed.into())) }
+        hours_minutes_seconds(text).map(Some).ok_or_else(|| RetainForError(text.clone()))
     }
+}
+
+/// Reads `1h30m`. Not by kube's `Duration`, which panics at a number that is too large or that has a
+/// sign in the middle.
+fn hours_minutes_seconds(text: &str) -> Option<Duration> {
+    let mut total = (!text.is_empty()).then_some(Duration::ZERO)?;
+    for part in text.split_inclusive(['h', 'm', 's']) {
+        let (number, unit) = part.split_at_checked(part.len().checked_sub(1)?)?;
+        let seconds = match unit {
+            "h" => 3600,
+            "m" => 60,
+            "s" => 1,
+            _ => return None,
+        };
+        let number: u32 = number.parse().ok()?;
+        total = total.checked_add(Duration::from_secs(u64::from(number).checked_mul(seconds)?))?;
+    }
+    Some(total)
 }
 
 impl Quota {
@@ -285,8 +300,7 @@ fn quotas(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -320,7 +334,7 @@ mod tests {
             let read = spec(json!({"retainFor": text})).retain_for();
             assert_eq!(read, Ok(Some(Duration::from_secs(seconds))), "{text}");
         }
-        for text in ["", "90", "3d", "-1h", "soon"] {
+        for text in ["", "90", "3d", "-1h", "1h-5m", "999999999999999999999h", "h", "soon"] {
             let error = spec(json!({"retainFor": text})).retain_for().unwrap_err().to_string();
             assert!(error.contains(&format!("{text:?}")) && error.contains("1h30m"), "{error}");
         }
@@ -334,5 +348,25 @@ mod tests {
         };
         assert_eq!((quota.of("a"), quota.of("b"), quota.of("c")), (Some(20), Some(0), Some(5)));
         assert_eq!(Quota::default().of("a"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_duration_that_the_crd_lets_in_is_read(
+            text in "[0-9]{1,6}[hms]([0-9]{1,6}[ms])?([0-9]{1,6}s)?"
+        ) {
+            let read = spec(json!({"retainFor": text})).retain_for();
+            prop_assert!(matches!(read, Ok(Some(_))), "{:?}", read);
+        }
+
+        #[test]
+        fn any_other_text_is_refused_by_its_own_words(
+            text in "\\PC*|[-+]?([-+]?[0-9]{0,25}(\\.[0-9]{0,3})?(h|m|s|ms|us|µs|ns|d|e9h)){0,3}"
+        ) {
+            if let Err(error) = spec(json!({"retainFor": text})).retain_for() {
+                let quoted = format!("{text:?}");
+                prop_assert!(error.to_string().contains(&quoted));
+            }
+        }
     }
 }

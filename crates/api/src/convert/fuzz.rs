@@ -1,0 +1,112 @@
+//! Whatever stands in an `IPGroup`: a pool, or what is wrong with it.
+
+use proptest::{
+    collection::{btree_map, vec},
+    option,
+    prelude::*,
+    sample::select,
+};
+use serde_json::{Map, Value};
+
+use super::*;
+
+const FIELDS: [&str; 13] = [
+    "segment",
+    "ranges",
+    "excludedIPs",
+    "priority",
+    "autoAssign",
+    "avoidEnds",
+    "drain",
+    "quota",
+    "retainFor",
+    "announce",
+    "loadBalancerClass",
+    "namespaceSelector",
+    "serviceSelector",
+];
+
+/// Addresses, ranges and CIDRs, among them some that are none. Networks stay small, because what
+/// `avoidEnds` holds back is counted out.
+fn entry() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => any::<(u8, u8)>().prop_map(|(net, host)| format!("10.0.{net}.{host}")),
+        4 => (any::<u8>(), 14..34_u8).prop_map(|(net, prefix)| format!("10.{net}.0.9/{prefix}")),
+        4 => any::<(u8, u8)>().prop_map(|(first, last)| format!("10.0.0.{first}-10.0.1.{last}")),
+        2 => (0..130_u8).prop_map(|prefix| format!("fd00::5/{prefix}")),
+        1 => "[0-9./:-]{0,20}",
+        1 => "\\PC{0,12}",
+    ]
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        entry().prop_map(Value::from),
+        vec(entry(), 0..5).prop_map(Value::from),
+        btree_map("perNamespace|namespaces|matchLabels|keepalivedGroup", any::<i64>(), 0..3)
+            .prop_map(|fields| Value::Object(fields.into_iter().map(field).collect())),
+    ]
+}
+
+fn field<V: Into<Value>>((name, value): (String, V)) -> (String, Value) {
+    (name, value.into())
+}
+
+proptest! {
+    #[test]
+    fn any_json_is_refused_or_becomes_a_pool_or_the_words_why_not(
+        fields in btree_map(select(&FIELDS[..]).prop_map(str::to_owned), value(), 0..6)
+    ) {
+        let object = Value::Object(fields.into_iter().collect::<Map<_, _>>());
+        let Ok(spec) = serde_json::from_value::<IPGroupSpec>(object) else { return Ok(()) };
+        match pool(PoolName::new("IPGroup/wild"), &spec) {
+            Ok(pool) => prop_assert!(!pool.ranges().is_empty()),
+            Err(problems) => prop_assert!(!problems.is_empty()),
+        }
+        let written = serde_json::to_value(&spec).unwrap();
+        prop_assert_eq!(serde_json::from_value::<IPGroupSpec>(written).unwrap(), spec);
+    }
+
+    #[test]
+    fn a_pool_is_refused_for_each_entry_that_cannot_be_read_and_for_no_other(
+        segment in option::of(entry()),
+        ranges in vec(entry(), 0..5),
+        excluded in option::of(vec(entry(), 0..5)),
+        avoid_ends: bool,
+    ) {
+        let spec = IPGroupSpec {
+            segment,
+            ranges,
+            excluded_ips: excluded,
+            avoid_ends: Some(avoid_ends),
+            ..IPGroupSpec::default()
+        };
+        let covering = spec.segment.iter().chain(&spec.ranges);
+        let entries: Vec<_> = covering.clone().chain(spec.excluded()).collect();
+        let bad: Vec<_> =
+            entries.into_iter().filter(|text| text.parse::<AddrBlock>().is_err()).collect();
+        match pool(PoolName::new("IPGroup/wild"), &spec) {
+            Ok(pool) => {
+                prop_assert_eq!(bad, Vec::<&String>::new());
+                for text in covering {
+                    prop_assert!(pool.contains(text.parse::<AddrBlock>().unwrap().range().last()));
+                }
+            }
+            Err(problems) if bad.is_empty() => {
+                prop_assert_eq!(problems.len(), 1);
+                let whole = problems[0].starts_with("it has no addresses");
+                prop_assert!(whole || problems[0].starts_with("avoidEnds: "), "{:?}", problems);
+            }
+            Err(problems) => {
+                for text in bad {
+                    let quoted = format!("{text:?}");
+                    prop_assert!(problems.iter().any(|words| words.contains(&quoted)));
+                }
+            }
+        }
+    }
+}
