@@ -29,6 +29,8 @@ mod decide;
 mod effect;
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod fuzz;
 mod metrics;
 mod observe;
 pub mod permissions;
