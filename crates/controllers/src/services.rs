@@ -36,6 +36,8 @@ mod observe;
 pub mod permissions;
 mod plan;
 mod queue;
+#[cfg(feature = "bench")]
+pub mod rig;
 #[cfg(test)]
 mod sim;
 mod status;

@@ -1,0 +1,331 @@
+//! The planner on a bench: a real planner between a watch and an API server that are played in
+//! memory, so that what is measured is planning alone.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{
+        LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceSpec, ServiceStatus,
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use kube::core::DeserializeGuard;
+use landfall_api::{
+    Holder, IP, IPGroup, IPGroupSpec, IPGroupStatus, IPSpec, Use, name, words::ANNOTATION_ADDRESSES,
+};
+use landfall_ipam::{AddrRange, Family};
+
+use super::{
+    effect::{Answer, Effect, Failure, Report},
+    observe,
+    plan::{News, Now, Planner, Watched},
+    status::holder_now,
+    view::{ClaimView, Outsider, OutsiderKind, PoolView, ServiceView, Version},
+};
+
+const NAMESPACE: &str = "shop";
+/// Between two steps, so that what is due by the clock is due as often as in a busy cluster.
+const STEP: Duration = Duration::from_micros(250);
+
+/// A planner that knows one pool and many Services which have an address of it.
+///
+/// Each function gives the time that the planner itself needed: to take in news and answers, to plan
+/// after each of them, and to say when it is due again. Playing the cluster does not count.
+pub struct PlannerRig {
+    planner: Planner,
+    pool: IPGroup,
+    /// Services that came since, oldest first.
+    newcomers: Vec<Service>,
+    /// The number of the next Service.
+    number: u32,
+    version: u64,
+    uptime: Duration,
+}
+
+impl PlannerRig {
+    /// Takes addresses of the pool for as many Services, from its first on in steps of `stride`: one
+    /// leaves no gap, two leaves a gap after each, which is the worst case for a set of intervals.
+    pub fn new(pool: AddrRange, taken: u32, stride: u32) -> Self {
+        let spec = IPGroupSpec { ranges: vec![pool.to_string()], ..IPGroupSpec::default() };
+        let mut group = IPGroup::new("bench", spec);
+        group.metadata.generation = Some(1);
+        let mut rig = Self {
+            planner: Planner::default(),
+            pool: group,
+            newcomers: Vec::new(),
+            number: 0,
+            version: 0,
+            uptime: Duration::ZERO,
+        };
+        let mut claims = Vec::new();
+        let mut services = Vec::new();
+        for index in 0..taken {
+            let addr = nth(pool.first(), index.saturating_mul(stride));
+            let mut service = rig.service(Family::of(addr), None);
+            shown(&mut service, &[addr]);
+            let view = observe::service(&service);
+            let holder = view.as_ref().map(holder_now);
+            let holders = holder.iter().map(observe::holder_object).collect();
+            claims.extend(observe::claim(&rig.claim(addr, "IPGroup/bench", holders)));
+            services.extend(view);
+        }
+        rig.list(claims, services);
+        let calls = rig.plan();
+        rig.serve(calls);
+        rig
+    }
+
+    /// A Service comes, and is served or told why not.
+    pub fn arrive(&mut self, family: Family) -> Duration {
+        self.come(family, None)
+    }
+
+    /// A Service that asks for this address comes, and is served or told why not.
+    pub fn arrive_asking(&mut self, addr: IpAddr) -> Duration {
+        self.come(Family::of(addr), Some(addr))
+    }
+
+    /// The Service that came last goes, and its address is released.
+    pub fn leave(&mut self) -> Duration {
+        let Some(service) = self.newcomers.pop() else { return Duration::ZERO };
+        let key = observe::service_key(&service.metadata);
+        let version = Version(self.next_version());
+        let external = Watched::IsNot(Outsider::External(key.clone()), version);
+        self.tell(vec![
+            News::Services(Watched::IsNot(key, version)),
+            News::Outsiders(OutsiderKind::ExternalIps, external),
+        ])
+    }
+
+    /// The addresses that the Service which came last shows.
+    pub fn shown(&self) -> Vec<IpAddr> {
+        let view = self.newcomers.last().and_then(observe::service);
+        view.map(|view| view.shows).unwrap_or_default()
+    }
+
+    fn come(&mut self, family: Family, asks: Option<IpAddr>) -> Duration {
+        let service = self.service(family, asks);
+        let news = watched(&service);
+        self.newcomers.push(service);
+        self.tell(news)
+    }
+
+    /// The planner hears news, and what it asks for is done, answered and echoed by the watches.
+    fn tell(&mut self, news: Vec<News>) -> Duration {
+        let (calls, time) = self.timed(|planner, now| {
+            for item in news {
+                planner.on_news(item);
+            }
+            planner.plan(now)
+        });
+        time.saturating_add(self.serve(calls))
+    }
+
+    fn plan(&mut self) -> Vec<Effect> {
+        self.timed(Planner::plan).0
+    }
+
+    fn serve(&mut self, mut calls: Vec<Effect>) -> Duration {
+        let mut total = Duration::ZERO;
+        while let Some(effect) = calls.pop() {
+            let (result, echo) = self.call(&effect);
+            let (more, time) = self.timed(|planner, now| {
+                planner.on_report(Report { effect, result }, now);
+                planner.plan(now)
+            });
+            calls.extend(more);
+            total = total.saturating_add(time);
+            let (more, time) = self.timed(|planner, now| {
+                for item in echo {
+                    planner.on_news(item);
+                }
+                planner.plan(now)
+            });
+            calls.extend(more);
+            total = total.saturating_add(time);
+        }
+        total
+    }
+
+    fn timed(
+        &mut self,
+        step: impl FnOnce(&mut Planner, Now) -> Vec<Effect>,
+    ) -> (Vec<Effect>, Duration) {
+        self.uptime = self.uptime.saturating_add(STEP);
+        let wall = Timestamp::UNIX_EPOCH.checked_add(self.uptime).unwrap_or_default();
+        let now = Now { wall, uptime: self.uptime };
+        let began = Instant::now();
+        let effects = step(&mut self.planner, now);
+        std::hint::black_box(self.planner.next_due());
+        (effects, began.elapsed())
+    }
+
+    /// Does a call, and says what the watches will tell of it. Nobody else writes, so no call fails.
+    fn call(&mut self, effect: &Effect) -> (Result<Answer, Failure>, Vec<News>) {
+        match effect {
+            Effect::Take { addr, pool, holder } => {
+                let holders = vec![observe::holder_object(holder)];
+                self.written_claim(*addr, pool.as_str(), holders)
+            }
+            Effect::Touch { addr, pool, holders, .. } => {
+                let pool = pool.as_ref().map_or("", |pool| pool.as_str());
+                let holders = holders.iter().map(observe::holder_object).collect();
+                self.written_claim(*addr, pool, holders)
+            }
+            Effect::Publish { key, ingress, conditions, .. } => {
+                let version = self.next_version();
+                let is_it =
+                    |service: &&mut Service| observe::service_key(&service.metadata) == *key;
+                let Some(service) = self.newcomers.iter_mut().rev().find(is_it) else {
+                    return (Err(Failure::NotFound), Vec::new());
+                };
+                service.metadata.resource_version = Some(version.to_string());
+                if let Some(addrs) = ingress {
+                    shown(service, addrs);
+                }
+                service.status.get_or_insert_default().conditions = Some(conditions.clone());
+                let answer = observe::service(service).map_or(Answer::NoService, Answer::Service);
+                (Ok(answer), watched(service))
+            }
+            Effect::Release { addr, .. } | Effect::Expire { addr, .. } => {
+                let version = Version(self.next_version());
+                (Ok(Answer::Released), vec![News::Claims(Watched::IsNot(*addr, version))])
+            }
+            Effect::PoolStatus { status, .. } => {
+                self.pool.status = Some(IPGroupStatus {
+                    capacity: status.capacity.clone(),
+                    used: status.used.clone(),
+                    free: status.free.clone(),
+                    observed_generation: status.observed_generation,
+                    conditions: status.conditions.clone(),
+                });
+                let view = self.written_pool();
+                let echo = Watched::Is(view.name.clone(), view.version, Box::new(view.clone()));
+                (Ok(Answer::Pool(Box::new(view))), vec![News::Pools(echo)])
+            }
+            // What nobody else writes need not be looked at, and events are heard by nobody.
+            Effect::LookAtClaim { .. } | Effect::LookAtService { .. } | Effect::Note(_) => {
+                (Ok(Answer::Done), Vec::new())
+            }
+        }
+    }
+
+    fn written_claim(
+        &mut self,
+        addr: IpAddr,
+        pool: &str,
+        holders: Vec<Holder>,
+    ) -> (Result<Answer, Failure>, Vec<News>) {
+        let Some(view) = observe::claim(&self.claim(addr, pool, holders)) else {
+            return (Err(Failure::NotFound), Vec::new());
+        };
+        let echo = News::Claims(Watched::Is(addr, view.version, view.clone()));
+        (Ok(Answer::Claim(view)), vec![echo])
+    }
+
+    fn written_pool(&mut self) -> PoolView {
+        self.pool.metadata.resource_version = Some(self.next_version().to_string());
+        observe::pool(&DeserializeGuard(Ok(self.pool.clone())))
+    }
+
+    fn claim(&mut self, addr: IpAddr, pool: &str, holders: Vec<Holder>) -> DeserializeGuard<IP> {
+        let spec = IPSpec {
+            address: Some(addr.to_string()),
+            use_: Some(Use::LoadBalancer),
+            pool: Some(pool.to_owned()),
+            holders,
+            reserved_for: None,
+        };
+        let mut ip = IP::new(&name::of(addr), spec);
+        ip.metadata.uid = Some(format!("uid-of-{addr}"));
+        ip.metadata.resource_version = Some(self.next_version().to_string());
+        DeserializeGuard(Ok(ip))
+    }
+
+    fn service(&mut self, family: Family, asks: Option<IpAddr>) -> Service {
+        self.number = self.number.saturating_add(1);
+        let created = Timestamp::from_second(i64::from(self.number)).unwrap_or_default();
+        let annotations = asks.map(|addr| (ANNOTATION_ADDRESSES.to_owned(), addr.to_string()));
+        Service {
+            metadata: ObjectMeta {
+                namespace: Some(NAMESPACE.to_owned()),
+                name: Some(format!("service-{}", self.number)),
+                uid: Some(format!("00000000-0000-0000-0000-{:012}", self.number)),
+                resource_version: Some(self.next_version().to_string()),
+                creation_timestamp: Some(Time(created)),
+                annotations: annotations.map(|annotation| [annotation].into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(ServiceSpec {
+                type_: Some("LoadBalancer".to_owned()),
+                ip_families: Some(vec![family.to_string()]),
+                ports: Some(vec![ServicePort { port: 443, ..ServicePort::default() }]),
+                ..ServiceSpec::default()
+            }),
+            status: None,
+        }
+    }
+
+    fn next_version(&mut self) -> u64 {
+        self.version = self.version.saturating_add(1);
+        self.version
+    }
+
+    /// Every watch lists once.
+    fn list(&mut self, claims: Vec<ClaimView>, services: Vec<ServiceView>) {
+        let pool = self.written_pool();
+        let mut hear = |news| self.planner.on_news(news);
+        hear(News::Claims(Watched::ListBegins));
+        for claim in claims {
+            hear(News::Claims(Watched::Is(claim.addr, claim.version, claim)));
+        }
+        hear(News::Claims(Watched::ListEnds));
+        hear(News::Services(Watched::ListBegins));
+        for service in services {
+            hear(News::Services(Watched::Is(service.key.clone(), service.version, service)));
+        }
+        hear(News::Services(Watched::ListEnds));
+        hear(News::Pools(Watched::ListBegins));
+        hear(News::Pools(Watched::Is(pool.name.clone(), pool.version, Box::new(pool))));
+        hear(News::Pools(Watched::ListEnds));
+        hear(News::Namespaces(Watched::ListBegins));
+        hear(News::Namespaces(Watched::ListEnds));
+        for kind in OutsiderKind::ALL {
+            hear(News::Outsiders(kind, Watched::ListBegins));
+            hear(News::Outsiders(kind, Watched::ListEnds));
+        }
+    }
+}
+
+/// What the watch tells of a Service.
+fn watched(service: &Service) -> Vec<News> {
+    let key = observe::service_key(&service.metadata);
+    let version = observe::version(&service.metadata);
+    let is = observe::service(service).map(|view| Watched::Is(key.clone(), version, view));
+    let external = Watched::IsNot(Outsider::External(key), version);
+    let external = News::Outsiders(OutsiderKind::ExternalIps, external);
+    is.map(News::Services).into_iter().chain([external]).collect()
+}
+
+fn shown(service: &mut Service, addrs: &[IpAddr]) {
+    let entries = addrs.iter().map(|addr| LoadBalancerIngress {
+        ip: Some(addr.to_string()),
+        ip_mode: Some("VIP".to_owned()),
+        ..LoadBalancerIngress::default()
+    });
+    let status = service.status.get_or_insert_with(ServiceStatus::default);
+    status.load_balancer = Some(LoadBalancerStatus { ingress: Some(entries.collect()) });
+}
+
+fn nth(first: IpAddr, index: u32) -> IpAddr {
+    match first {
+        IpAddr::V4(first) => Ipv4Addr::from(u32::from(first).saturating_add(index)).into(),
+        IpAddr::V6(first) => {
+            Ipv6Addr::from(u128::from(first).saturating_add(u128::from(index))).into()
+        }
+    }
+}
