@@ -3,6 +3,8 @@
 //! One control plane serves the limits and every scenario, so that what is compared ran on the
 //! same machine in the same minutes.
 
+mod bars;
+mod crew;
 mod error;
 mod limits;
 mod neighbours;
@@ -23,7 +25,7 @@ use crate::output::Output;
 pub(crate) use error::{Error, Result};
 use report::{Report, Row};
 use scenarios::{Bench, Scenario};
-use stage::Stage;
+use stage::{Account, FLOW_CONTROL, RBAC, Stage};
 use subject::Subject;
 use watch::AddressIn;
 
@@ -39,9 +41,14 @@ pub(crate) struct Args {
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "burst,steady,churn,restart,idle,fill,starved"
+        default_value = "burst,two-operators,steady,single,churn,restart,pool-edit,idle,fill,starved"
     )]
     scenario: Vec<Scenario>,
+
+    /// Claims to put into the ledger before anything is measured, beside those of the scenarios
+    #[arg(long, value_name = "N", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(0..=500_000))]
+    ledger: u32,
 
     /// Times to run the burst, each between two measurements of the limits
     #[arg(long, value_name = "N", default_value_t = 1,
@@ -129,38 +136,73 @@ async fn bench(args: &Args, binary: PathBuf, output: &Output) -> Result<Report> 
             Subject::Other { command: command.clone(), log: stage.plane.dir().join("operator.log") }
         }
     };
-    let rights = if stage.account.least { "with deploy/rbac.yaml" } else { "with every right" };
-    let account = format!("{}/{} {rights}", stage.account.namespace, stage.account.name);
+    let Account { namespace, name } = &stage.account;
+    let account = format!("{namespace}/{name} with {RBAC} and {FLOW_CONTROL}");
     let account = if ours { account } else { "admin".to_owned() };
     let name = args.operator_name.clone();
     let name = name.unwrap_or_else(|| if ours { "landfall" } else { "other" }.to_owned());
+    if args.ledger > 0 {
+        output.heading(format_args!("filling the ledger ({} claims)", args.ledger));
+        stage.fill_ledger(args.ledger).await?;
+    }
+    let binary_mb = subject.binary_mb()?;
     let mut bench = Bench::new(stage, subject, args.services, output);
     let rows = scenarios(args, &mut bench).await?;
-    let mut report =
-        Report { operator: name, account, services: args.services, limits: bench.limits, rows };
+    let mut report = Report {
+        operator: name,
+        account,
+        services: args.services,
+        ledger: args.ledger,
+        binary_mb,
+        limits: bench.limits,
+        rows,
+    };
     report.relate();
     Ok(report)
 }
 
 /// Runs what was asked for. The bursts stand between measurements of the limits they are held
-/// against, because a shared machine is not the same a minute later.
+/// against, because a shared machine is not the same a minute later. What is held against no limit
+/// needs none.
 async fn scenarios(args: &Args, bench: &mut Bench<'_>) -> Result<Vec<Row>> {
     let asked = |scenario| args.scenario.contains(&scenario);
+    let limited = args.scenario.iter().any(|scenario| scenario.has_limit());
     let mut rows = Vec::new();
-    bench.measure_limits().await?;
+    if limited {
+        bench.measure_limits().await?;
+    }
     if asked(Scenario::Burst) {
         for _ in 0..args.bursts {
-            let outcome = bench.burst().await;
+            let outcome = bench.burst(Scenario::Burst).await;
             rows.push(row_of(Scenario::Burst, bench, outcome));
             bench.measure_limits().await?;
         }
     }
-    let standing = [Scenario::Steady, Scenario::Churn, Scenario::Restart, Scenario::Idle];
+    if asked(Scenario::TwoOperators) {
+        let row = if bench.subject.is_ours() {
+            let outcome = bench.burst(Scenario::TwoOperators).await;
+            row_of(Scenario::TwoOperators, bench, outcome)
+        } else {
+            left_out(Scenario::TwoOperators, bench, "left out: another may not stand two")
+        };
+        rows.push(row);
+    }
+    let standing = [
+        Scenario::Steady,
+        Scenario::Single,
+        Scenario::Churn,
+        Scenario::Restart,
+        Scenario::PoolEdit,
+        Scenario::Idle,
+    ];
     if let Some(first) = standing.into_iter().find(|scenario| asked(*scenario)) {
         match bench.standing(&args.scenario).await {
             Ok(more) => rows.extend(more),
             Err(error) => rows.push(failed(first, bench, &error)),
         }
+    }
+    if asked(Scenario::PoolEdit) && !bench.subject.is_ours() {
+        rows.push(left_out(Scenario::PoolEdit, bench, "left out: its pools are not ours to edit"));
     }
     let size = args.operator_pool_size;
     if asked(Scenario::Fill) {
@@ -182,7 +224,7 @@ async fn scenarios(args: &Args, bench: &mut Bench<'_>) -> Result<Vec<Row>> {
         };
         rows.push(row);
     }
-    if !asked(Scenario::Burst) {
+    if limited && !asked(Scenario::Burst) {
         bench.measure_limits().await?;
     }
     Ok(rows)

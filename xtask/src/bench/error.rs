@@ -1,5 +1,4 @@
 use std::io;
-use std::path::PathBuf;
 
 use super::subject::Kind;
 
@@ -20,8 +19,8 @@ pub(crate) enum Error {
     Json { what: String, source: serde_json::Error },
     #[error(transparent)]
     Cargo(#[from] crate::cargo::Error),
-    #[error("{} names no ServiceAccount for the operator", path.display())]
-    NoAccount { path: PathBuf },
+    #[error("{path} names no ServiceAccount for the operator")]
+    NoAccount { path: &'static str },
     #[error("never finished: {what} after {seconds} s; {missing}")]
     Never { what: String, seconds: u64, missing: String },
     #[error("the task that watches Services has ended")]

@@ -14,6 +14,9 @@ use super::stage::{IPS_PATH, Stage, bytes, limit_address};
 use super::watch::{self, Seen, Watch, services_path};
 use crate::output::Output;
 
+/// Services the limits are measured with: enough for steady rates, and no scenario of more takes
+/// minutes for its limits alone.
+pub(super) const MOST_SERVICES: u32 = 5000;
 /// Writes under way at once. Which pays most depends on the machine, so all are tried.
 pub(super) const WIDTHS: [usize; 4] = [16, 32, 64, 128];
 /// Services created at once.

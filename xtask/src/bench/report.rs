@@ -7,12 +7,10 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::bars::{self, Bar};
 use super::limits::Limits;
 use super::neighbours::NOTABLE;
 use super::subject::{Calls, Usage};
-
-/// Part of the two-write limit that a burst must reach.
-const BURST_BAR: f64 = 0.8;
 
 /// Times of many things, relative to whatever the scenario counts from.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -70,6 +68,12 @@ impl Row {
         Self { scenario: scenario.to_owned(), services, ..Self::default() }
     }
 
+    /// Writes of claims and Services for each address given.
+    pub(super) fn writes_per_allocation(&self) -> Option<f64> {
+        let calls = self.calls.as_ref().filter(|_| self.allocations > 0)?;
+        Some(ratio(calls.writes_for_services(), self.allocations))
+    }
+
     pub(super) fn is_harmed(&self) -> bool {
         self.changed > 0 || self.doubled > 0 || !self.violations.is_empty()
     }
@@ -92,20 +96,15 @@ impl Row {
     }
 }
 
-/// Something to reach; told, never enforced.
-#[derive(Clone, Debug, Serialize)]
-struct Bar {
-    aim: &'static str,
-    measured: String,
-    met: bool,
-}
-
 /// Everything one run found.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) operator: String,
     pub(super) account: String,
     pub(super) services: u32,
+    /// Claims in the ledger that no scenario has to do with.
+    pub(super) ledger: u32,
+    pub(super) binary_mb: Option<f64>,
     pub(super) limits: Vec<Limits>,
     pub(super) rows: Vec<Row>,
 }
@@ -129,7 +128,7 @@ impl Report {
                 "burst" => {
                     mean(around.next().unwrap_or_default().iter().map(Limits::best_two_writes))
                 }
-                "fill" => two_writes,
+                "fill" | "two-operators" => two_writes,
                 "steady" => creates,
                 _ => continue,
             };
@@ -144,39 +143,39 @@ impl Report {
         }
     }
 
-    fn bars(&self) -> Vec<Bar> {
-        let row = |name: &'static str| self.rows.iter().filter(move |row| row.scenario == name);
-        let mut bars = Vec::new();
-        let bursts: Vec<_> = row("burst").filter_map(|row| row.of_limit).collect();
-        if !bursts.is_empty() {
-            let ratio = mean(bursts);
-            let measured = percent(ratio);
-            let aim = "burst at 80 % of the two-write limit or more";
-            bars.push(Bar { aim, measured, met: ratio >= BURST_BAR });
-        }
-        for (name, key, aim) in [
-            ("idle", "requests", "idle: no requests but lease and watches"),
-            ("restart", "writes", "restart: no writes but the lease"),
-        ] {
-            let counts = row(name).filter_map(|row| row.more.get(key)?.as_u64());
-            bars.extend(counts.map(|n| Bar { aim, measured: n.to_string(), met: n == 0 }));
-        }
-        bars
-    }
-
     pub(super) fn json(&self) -> Value {
         json!({
             "operator": self.operator,
             "account": self.account,
             "services": self.services,
+            "ledger": self.ledger,
+            "binaryMb": self.binary_mb,
             "limits": {
                 "twoWritesPerSecond": self.two_writes(),
                 "createsPerSecond": self.creates(),
                 "measurements": self.limits,
             },
             "scenarios": self.rows,
-            "bars": self.bars(),
+            "bars": bars::of(self),
         })
+    }
+
+    fn limits_text(&self) -> String {
+        if self.limits.is_empty() {
+            return String::new();
+        }
+        let each = |rate: &dyn Fn(&Limits) -> f64| {
+            let rates = self.limits.iter().map(|limits| format!("{:.0}", rate(limits)));
+            rates.collect::<Vec<_>>().join(", ")
+        };
+        format!(
+            "\ntwo-write limit {:.0}/s (measured {})\n\
+             limit of creating Services {:.0}/s (measured {})",
+            self.two_writes(),
+            each(&Limits::best_two_writes),
+            self.creates(),
+            each(&|limits| limits.best_create().per_second),
+        )
     }
 
     pub(super) fn text(&self) -> String {
@@ -203,21 +202,16 @@ impl Report {
         for column in table.column_iter_mut().skip(1).take(12) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        let each = |rate: &dyn Fn(&Limits) -> f64| {
-            let rates = self.limits.iter().map(|limits| format!("{:.0}", rate(limits)));
-            rates.collect::<Vec<_>>().join(", ")
+        let beside = match self.ledger {
+            0 => String::new(),
+            claims => format!(" and {claims} claims beside theirs"),
         };
         let mut text = format!(
-            "{} as {}, {} Services\n\
-             two-write limit {:.0}/s (measured {})\n\
-             limit of creating Services {:.0}/s (measured {})\n{table}",
+            "{} as {}, {} Services{beside}{}\n{table}",
             self.operator,
             self.account,
             self.services,
-            self.two_writes(),
-            each(&Limits::best_two_writes),
-            self.creates(),
-            each(&|limits| limits.best_create().per_second),
+            self.limits_text(),
         );
         let others = self.limits.iter().map(|limits| limits.others);
         let others = others.chain(self.rows.iter().filter_map(|row| row.others));
@@ -227,7 +221,7 @@ impl Report {
             text.push('\n');
             text.push_str(&warning.replace("{}", &percent(most)));
         }
-        for Bar { aim, measured, met } in self.bars() {
+        for Bar { aim, measured, met } in bars::of(self) {
             let mark = if met { "✓" } else { "✗" };
             text.push('\n');
             text.push_str(&[mark, " ", aim, ": ", &measured].concat());
@@ -264,15 +258,15 @@ fn cells(row: &Row) -> Vec<String> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of calls stay far below 2^52")]
-fn ratio(count: u64, of: u32) -> f64 {
+pub(super) fn ratio(count: u64, of: u32) -> f64 {
     count as f64 / f64::from(of)
 }
 
-fn percent(ratio: f64) -> String {
+pub(super) fn percent(ratio: f64) -> String {
     format!("{:.0} %", ratio * 100.0)
 }
 
-fn rounded(value: f64) -> String {
+pub(super) fn rounded(value: f64) -> String {
     format!("{value:.2}")
 }
 
@@ -287,7 +281,7 @@ pub(super) fn duration(seconds: f64) -> String {
     }
 }
 
-fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let (mut sum, mut count) = (0.0, 0_u32);
     for value in values {
         sum += value;
@@ -318,22 +312,5 @@ mod tests {
         assert!(row.trouble().is_some_and(|text| text.contains("1 doubled")));
         row.failed = Some("never finished".into());
         assert_eq!(row.trouble().as_deref(), Some("burst: never finished"));
-    }
-
-    #[test]
-    fn bars_speak_only_of_what_was_measured() {
-        let mut report = Report {
-            operator: "landfall".into(),
-            account: "admin".into(),
-            services: 10,
-            limits: Vec::new(),
-            rows: vec![Row::new("burst", 10), Row::new("idle", 10)],
-        };
-        assert!(report.bars().is_empty());
-        report.rows[0].of_limit = Some(0.81);
-        report.rows[1].more.insert("requests", json!(2));
-        let met: Vec<_> = report.bars().iter().map(|bar| bar.met).collect();
-        assert_eq!(met, [true, false]);
-        assert!(report.text().contains("✗ idle"));
     }
 }

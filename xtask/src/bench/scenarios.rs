@@ -1,6 +1,8 @@
 //! The scenarios: what is set up, what is timed, and what is looked at afterwards.
 
 mod burst;
+mod pool_edit;
+mod single;
 mod standing;
 mod starved;
 
@@ -9,10 +11,10 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use tokio::time::sleep;
 
-use super::error::Result;
+use super::error::{Error, Result};
 use super::limits::{self, Limits};
 use super::report::Row;
-use super::stage::Stage;
+use super::stage::{Created, Stage};
 use super::subject::{Running, Subject};
 use super::watch::{Known, Watch};
 use crate::output::Output;
@@ -26,12 +28,18 @@ const WAKE_DEADLINE: Duration = Duration::from_mins(2);
 pub(crate) enum Scenario {
     /// Services exist, then the operator starts
     Burst,
+    /// The same with two operators that both work
+    TwoOperators,
     /// Services are created while the operator runs
     Steady,
+    /// One Service is created, again and again
+    Single,
     /// One Service goes and one comes, again and again
     Churn,
-    /// The operator is killed and starts again
+    /// The operator is killed while some Services wait, and starts again
     Restart,
+    /// A pool with Services that wait is made larger
+    PoolEdit,
     /// Nothing happens
     Idle,
     /// A pool is filled to its last address
@@ -44,13 +52,21 @@ impl Scenario {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Burst => "burst",
+            Self::TwoOperators => "two-operators",
             Self::Steady => "steady",
+            Self::Single => "single",
             Self::Churn => "churn",
             Self::Restart => "restart",
+            Self::PoolEdit => "pool-edit",
             Self::Idle => "idle",
             Self::Fill => "fill",
             Self::Starved => "starved",
         }
+    }
+
+    /// Whether its rate is held against a limit.
+    pub(super) fn has_limit(self) -> bool {
+        matches!(self, Self::Burst | Self::TwoOperators | Self::Steady | Self::Fill)
     }
 }
 
@@ -86,10 +102,11 @@ impl<'a> Bench<'a> {
 
     /// Measures both limits, now.
     pub(super) async fn measure_limits(&mut self) -> Result<()> {
-        self.output.heading(format_args!("limits ({} Services)", self.services));
+        let services = self.services.min(limits::MOST_SERVICES);
+        self.output.heading(format_args!("limits ({services} Services)"));
         self.opened += 1;
         let namespace = format!("bench-limit-{}", self.opened);
-        let limits = limits::measure(&self.stage, &namespace, self.services, self.output).await?;
+        let limits = limits::measure(&self.stage, &namespace, services, self.output).await?;
         self.limits.push(limits);
         Ok(())
     }
@@ -118,8 +135,10 @@ impl<'a> Bench<'a> {
         running.ready_after().await?;
         let probe = self.stage.create_one(namespace, "probe").await?;
         let what = "the first address";
-        self.wait_for(&running, watch, what, WAKE_DEADLINE, |known| known.has_address(&probe.name))
-            .await?;
+        self.wait_for(running.death(), watch, what, WAKE_DEADLINE, |known| {
+            known.has_address(&probe.name)
+        })
+        .await?;
         running.quiet().await?;
         Ok(running)
     }
@@ -127,7 +146,7 @@ impl<'a> Bench<'a> {
     /// Waits for what the watch shows, but no longer than the operator lives.
     async fn wait_for(
         &self,
-        running: &Running,
+        death: impl Future<Output = Error>,
         watch: &Watch,
         what: &str,
         deadline: Duration,
@@ -135,7 +154,7 @@ impl<'a> Bench<'a> {
     ) -> Result<()> {
         tokio::select! {
             outcome = watch.until(what, deadline, done) => outcome,
-            error = running.death() => Err(error),
+            error = death => Err(error),
         }
     }
 
@@ -164,4 +183,21 @@ fn sorted_times(known: &Known) -> Vec<Instant> {
     let mut times: Vec<_> = known.services.values().filter_map(|track| track.first).collect();
     times.sort_unstable();
     times
+}
+
+/// From the answer to the create until the address was seen; seen before the answer is zero.
+fn latencies(created: &[Created], known: &Known) -> Vec<Duration> {
+    let times = created.iter().filter_map(|one| {
+        let first = known.services.get(&one.name)?.first?;
+        Some(first.saturating_duration_since(one.at))
+    });
+    times.collect()
+}
+
+/// Who waits, the oldest first; equal ages go by name.
+fn pending_by_age(known: &Known) -> Vec<String> {
+    let waiting = known.services.iter().filter(|(_, track)| track.address.is_none());
+    let mut waiting: Vec<_> = waiting.map(|(name, track)| (&track.created, name)).collect();
+    waiting.sort_unstable();
+    waiting.into_iter().map(|(_, name)| name.clone()).collect()
 }

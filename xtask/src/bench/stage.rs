@@ -2,15 +2,15 @@
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::ListParams;
-use landfall_api::{IP, name, words};
+use landfall_api::{IP, Use, name, words};
 use landfall_ipam::{ClaimFact, HolderFact, check};
-use landfall_testkit::{ControlPlane, control_plane};
+use landfall_testkit::{ControlPlane, control_plane, wait};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::error::{Error, Result};
 use super::raw::{Call, spread};
@@ -19,11 +19,25 @@ use super::watch::{self, AddressIn, Meta, services_path};
 /// The range of RFC 2544, made for benchmarks. The limits use the lower half, pools the upper.
 const LIMIT_BASE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const POOL_BASE: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 0);
+/// What fills the ledger lies elsewhere, so that it takes no address from a scenario.
+const LEDGER_BASE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
+/// The pool of what fills the ledger, and the namespace it is kept for, which does not exist.
+pub(super) const LEDGER_POOL: &str = "bench-ledger";
+/// When those with an end do: long after the bench.
+const LEDGER_EXPIRY: &str = "2099-01-01T00:00:00Z";
 /// Addresses in one half of the range: what one scenario can have at most.
 pub(super) const MOST_ADDRESSES: u32 = 65_536;
 
+/// What the operator is installed with: its rights, and its place in the API server's queues.
+pub(super) const RBAC: &str = "deploy/rbac.yaml";
+pub(super) const FLOW_CONTROL: &str = "deploy/flowcontrol.yaml";
+
 /// Enough to keep the API server busy with what is not measured.
 const SWEEP_WIDTH: usize = 32;
+/// Claims that are created at once to fill the ledger.
+const LEDGER_WIDTH: usize = 64;
+/// How long an operator may take to tell that it has seen an edit.
+const POOL_DEADLINE: Duration = Duration::from_mins(1);
 pub(super) const IPS_PATH: &str = "/apis/paas.org/v1/ips";
 const IPGROUPS_PATH: &str = "/apis/paas.org/v1/ipgroups";
 
@@ -31,8 +45,18 @@ pub(super) fn limit_address(index: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(LIMIT_BASE.to_bits() + index)
 }
 
-fn pool_address(index: u32) -> Ipv4Addr {
+pub(super) fn pool_address(index: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(POOL_BASE.to_bits() + index)
+}
+
+/// How many addresses a pool has whose last address is this.
+pub(super) fn pool_size_up_to(last: Ipv4Addr) -> u32 {
+    last.to_bits().saturating_sub(POOL_BASE.to_bits()).saturating_add(1)
+}
+
+/// The range of a pool with `size` addresses.
+pub(super) fn pool_range(size: u32) -> String {
+    format!("{POOL_BASE}-{}", pool_address(size.clamp(1, MOST_ADDRESSES) - 1))
 }
 
 /// What the operator runs as.
@@ -40,8 +64,6 @@ fn pool_address(index: u32) -> Ipv4Addr {
 pub(super) struct Account {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// Whether its rights are those of the manifests, or everything.
-    pub(super) least: bool,
 }
 
 /// The control plane and who talks to it.
@@ -95,16 +117,63 @@ impl Stage {
     pub(super) async fn open(&self, namespace: &str, size: Option<u32>) -> Result<()> {
         self.plane.ensure_namespace(namespace).await?;
         if let Some(size) = size.filter(|_| self.own_pools) {
-            let last = pool_address(size.clamp(1, MOST_ADDRESSES) - 1);
-            let pool = json!({
-                "apiVersion": "paas.org/v1",
-                "kind": "IPGroup",
-                "metadata": { "name": namespace },
-                "spec": { "ranges": [format!("{POOL_BASE}-{last}")] },
-            });
-            let call = Call::create(IPGROUPS_PATH, bytes(&pool, "a pool")?);
-            call.send(&self.admin).await?;
+            self.create_pool(namespace, &json!({ "ranges": [pool_range(size)] })).await?;
         }
+        Ok(())
+    }
+
+    async fn create_pool(&self, name: &str, spec: &Value) -> Result<()> {
+        let pool = json!({
+            "apiVersion": "paas.org/v1",
+            "kind": "IPGroup",
+            "metadata": { "name": name },
+            "spec": spec,
+        });
+        let call = Call::create(IPGROUPS_PATH, bytes(&pool, "a pool")?);
+        call.send(&self.admin).await.map(drop)
+    }
+
+    /// Changes a pool; says when the API server had answered.
+    pub(super) async fn edit_pool(&self, name: &str, spec: &Value) -> Result<Instant> {
+        let patch = bytes(&json!({ "spec": spec }), "a pool")?;
+        Call::merge(format!("{IPGROUPS_PATH}/{name}"), patch).send(&self.admin).await?;
+        Ok(Instant::now())
+    }
+
+    /// Waits until the operator has said that it knows the pool as it is now.
+    pub(super) async fn pool_is_known(&self, name: &str) -> Result<()> {
+        let path = format!("{IPGROUPS_PATH}/{name}");
+        wait::until(format!("the operator knows {name} as it is"), POOL_DEADLINE, async || {
+            let pool: Value =
+                Call::get(&path).ask(&self.admin).await.map_err(|error| error.to_string())?;
+            let (is, known) =
+                (&pool["metadata"]["generation"], &pool["status"]["observedGeneration"]);
+            if is == known { Ok(()) } else { Err(format!("it is {is}, known is {known}")) }
+        })
+        .await
+        .map_err(landfall_testkit::Error::from)?;
+        Ok(())
+    }
+
+    /// Puts `count` claims into the ledger that no scenario has to do with: reservations for
+    /// Services that do not exist, from a pool that serves nobody. Every second has an end, like
+    /// those that a pool with `retainFor` makes.
+    pub(super) async fn fill_ledger(&self, count: u32) -> Result<()> {
+        let address = |index: u32| Ipv4Addr::from_bits(LEDGER_BASE.to_bits() + index);
+        let range = format!("{LEDGER_BASE}-{}", address(count.saturating_sub(1)));
+        self.create_pool(LEDGER_POOL, &json!({ "ranges": [range], "autoAssign": false })).await?;
+        let claims = (0..count)
+            .map(|index| {
+                let expires = (index % 2 == 1).then_some(LEDGER_EXPIRY);
+                reservation(address(index), LEDGER_POOL, &service_name(index), expires)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let client = self.admin.clone();
+        spread(LEDGER_WIDTH, claims, move |claim| {
+            let client = client.clone();
+            async move { claim.send(&client).await.map(drop) }
+        })
+        .await?;
         Ok(())
     }
 
@@ -224,7 +293,14 @@ impl Stage {
     /// How long the lists take that an operator needs before it is ready, one after another.
     pub(super) async fn time_of_lists(&self) -> Result<f64> {
         let begin = Instant::now();
-        for path in [IPS_PATH, IPGROUPS_PATH, "/api/v1/namespaces", "/api/v1/services"] {
+        for path in [
+            IPS_PATH,
+            IPGROUPS_PATH,
+            "/api/v1/namespaces",
+            "/api/v1/services",
+            "/api/v1/nodes",
+            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+        ] {
             Call::get(path).send(&self.admin).await?;
         }
         Ok(begin.elapsed().as_secs_f64())
@@ -236,6 +312,27 @@ impl Stage {
 pub(super) struct Audit {
     pub(super) doubled: usize,
     pub(super) violations: Vec<String>,
+}
+
+/// Creates the claim on an address that is kept for a Service, for good or until `expires`.
+pub(super) fn reservation(
+    address: Ipv4Addr,
+    pool: &str,
+    service: &str,
+    expires: Option<&str>,
+) -> Result<Call> {
+    let claim = json!({
+        "apiVersion": "paas.org/v1",
+        "kind": "IP",
+        "metadata": { "name": address, "labels": { words::LABEL_IPGROUP: pool } },
+        "spec": {
+            "address": address,
+            "use": Use::Reserved,
+            "pool": format!("IPGroup/{pool}"),
+            "reservedFor": { "namespace": pool, "name": service, "expires": expires },
+        },
+    });
+    Ok(Call::create(IPS_PATH, bytes(&claim, "a claim")?))
 }
 
 pub(super) fn service_name(index: u32) -> String {
@@ -263,24 +360,20 @@ pub(super) fn bytes(value: &impl serde::Serialize, what: &str) -> Result<Vec<u8>
     serde_json::to_vec(value).map_err(Error::json(what))
 }
 
-/// Applies `deploy/rbac.yaml`, or gives the operator every right as long as there is none.
+/// Applies what the operator is installed with, or gives an allocator that is not ours every right.
 async fn account(plane: &ControlPlane, root: &Path, ours: bool) -> Result<Account> {
     let namespace = "landfall-system";
     plane.ensure_namespace(namespace).await?;
-    let rbac = root.join("deploy/rbac.yaml");
-    if ours && rbac.exists() {
-        let path = rbac.to_string_lossy();
-        plane.kubectl(&["apply", "--server-side", "-f", &path]).await?;
-        let listed = plane.kubectl(&["get", "-o", "json", "-f", &path]).await?;
-        let listed: serde_json::Value =
-            serde_json::from_str(&listed).map_err(Error::json("deploy/rbac.yaml"))?;
+    if ours {
+        apply(plane, &root.join(FLOW_CONTROL)).await?;
+        let listed = apply(plane, &root.join(RBAC)).await?;
         let accounts = listed["items"].as_array().into_iter().flatten();
         let meta = accounts
             .filter(|item| item["kind"] == "ServiceAccount")
             .map(|item| &item["metadata"])
             .find_map(|meta| Some((meta["namespace"].as_str()?, meta["name"].as_str()?)));
-        let (namespace, name) = meta.ok_or(Error::NoAccount { path: rbac.clone() })?;
-        return Ok(Account { namespace: namespace.into(), name: name.into(), least: true });
+        let (namespace, name) = meta.ok_or(Error::NoAccount { path: RBAC })?;
+        return Ok(Account { namespace: namespace.into(), name: name.into() });
     }
     let name = "bench-operator";
     let binding = json!({
@@ -293,5 +386,30 @@ async fn account(plane: &ControlPlane, root: &Path, ours: bool) -> Result<Accoun
         "subjects": [{ "kind": "ServiceAccount", "namespace": namespace, "name": name }],
     });
     plane.apply_yaml(&binding.to_string()).await?;
-    Ok(Account { namespace: namespace.into(), name: name.into(), least: false })
+    Ok(Account { namespace: namespace.into(), name: name.into() })
+}
+
+/// Applies a manifest and says what is there now.
+async fn apply(plane: &ControlPlane, manifest: &Path) -> Result<Value> {
+    let path = manifest.to_string_lossy();
+    plane.kubectl(&["apply", "--server-side", "-f", &path]).await?;
+    let listed = plane.kubectl(&["get", "-o", "json", "-f", &path]).await?;
+    serde_json::from_str(&listed).map_err(Error::json(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_ends_with_the_last_address_of_its_size() {
+        for (size, range) in [
+            (1, "198.19.0.0-198.19.0.0"),
+            (257, "198.19.0.0-198.19.1.0"),
+            (MOST_ADDRESSES + 1, "198.19.0.0-198.19.255.255"),
+        ] {
+            assert_eq!(pool_range(size), range);
+        }
+        assert_eq!(pool_size_up_to(pool_address(256)), 257);
+    }
 }

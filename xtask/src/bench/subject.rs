@@ -12,7 +12,10 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use super::error::{Error, Result};
+use super::report::ratio;
 
+/// A million, as in the sizes of files.
+const BYTES_PER_MB: u32 = 1_000_000;
 const READY_DEADLINE: Duration = Duration::from_mins(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
@@ -52,12 +55,30 @@ impl Subject {
         self.kind() == Kind::Landfall
     }
 
+    /// How large our binary is.
+    pub(super) fn binary_mb(&self) -> Result<Option<f64>> {
+        let Self::Landfall { binary, .. } = self else { return Ok(None) };
+        let path = binary.display();
+        let bytes = fs::metadata(binary).map_err(Error::io(format!("looking at {path}")))?.len();
+        Ok(Some(ratio(bytes, BYTES_PER_MB)))
+    }
+
     /// Starts it; it may need time until it works.
     pub(super) async fn start(&self, kubeconfig: &Path) -> Result<Running> {
+        self.start_with(kubeconfig, &[]).await
+    }
+
+    /// Starts one that works without being elected, whoever else works. Ours only: of others we do
+    /// not know how to say it.
+    pub(super) async fn start_unelected(&self, kubeconfig: &Path) -> Result<Running> {
+        self.start_with(kubeconfig, &["--leader-elect=false"]).await
+    }
+
+    async fn start_with(&self, kubeconfig: &Path, flags: &[&str]) -> Result<Running> {
         let spawned = Instant::now();
         let program = match self {
             Self::Landfall { binary, namespace } => {
-                let args = ["--namespace", namespace.as_str()];
+                let args = [&["--namespace", namespace.as_str()], flags].concat();
                 Program::Landfall(Box::new(Operator::spawn(binary, kubeconfig, &args).await?))
             }
             Self::Other { command, log } => {
@@ -192,7 +213,7 @@ impl Running {
 pub(super) struct Calls(BTreeMap<String, u64>);
 
 impl Calls {
-    fn parse(metrics: &str) -> Self {
+    pub(super) fn parse(metrics: &str) -> Self {
         let mut calls = BTreeMap::new();
         for line in metrics.lines() {
             let Some(rest) = line.strip_prefix("landfall_calls_total{") else { continue };
@@ -237,6 +258,20 @@ impl Calls {
     pub(super) fn writes(&self) -> u64 {
         self.sum(|effect| effect != "look")
     }
+
+    /// Writes of claims and Services: what allocations cost. Events and the status of pools are
+    /// told at a rate of their own, however many allocations there are.
+    pub(super) fn writes_for_services(&self) -> u64 {
+        self.sum(|effect| !matches!(effect, "look" | "event" | "pool_status"))
+    }
+
+    /// What two have done together.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        for (effect, count) in other.0 {
+            *self.0.entry(effect).or_default() += count;
+        }
+        self
+    }
 }
 
 impl fmt::Display for Calls {
@@ -257,6 +292,15 @@ pub(super) struct Usage {
 impl Usage {
     /// The unit of times in `/proc`: what Linux shows to programs is always 1/100 s.
     pub(super) const TICKS_PER_SECOND: f64 = 100.0;
+
+    /// The time of both, and the memory of the larger.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            cpu_seconds: self.cpu_seconds + other.cpu_seconds,
+            resident_mb: self.resident_mb.max(other.resident_mb),
+            peak_mb: self.peak_mb.max(other.peak_mb),
+        }
+    }
 
     /// The time used since `before`, and the memory of now.
     pub(super) fn since(self, before: Self) -> Self {
@@ -303,8 +347,10 @@ mod tests {
              landfall_leader 1\n",
         );
         assert_eq!((calls.but_events(), calls.events(), calls.writes()), (13, 3, 9));
+        assert_eq!(calls.writes_for_services(), 6);
         assert_eq!(calls.since(&before).to_string(), "event 3, look 7, take 4");
         assert_eq!(calls.since(&calls).to_string(), "");
+        assert_eq!(before.and(calls).to_string(), "event 3, look 7, take 8");
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
+use futures::future;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::{Bench, as_usize, sorted_times};
+use super::{Bench, Scenario, as_usize, sorted_times};
+use crate::bench::crew::Crew;
 use crate::bench::error::{Error, Result};
 use crate::bench::neighbours::Moment;
 use crate::bench::report::{Row, Spread, duration};
@@ -13,11 +15,11 @@ use crate::bench::stage::{IPS_PATH, MOST_ADDRESSES};
 use crate::bench::watch::first_event;
 
 impl Bench<'_> {
-    /// A burst from a pool much larger than needed.
-    pub(in crate::bench) async fn burst(&mut self) -> Result<Row> {
-        self.output.heading(format_args!("burst ({} Services)", self.services));
-        let namespace = self.open("burst", MOST_ADDRESSES).await?;
-        let outcome = self.all_at_once("burst", &namespace).await;
+    /// A burst from a pool much larger than needed, for one operator or for two at once.
+    pub(in crate::bench) async fn burst(&mut self, scenario: Scenario) -> Result<Row> {
+        self.output.heading(format_args!("{} ({} Services)", scenario.name(), self.services));
+        let namespace = self.open(scenario.name(), MOST_ADDRESSES).await?;
+        let outcome = self.all_at_once(scenario, &namespace).await;
         self.closed(&namespace, outcome.map(|(row, ..)| row)).await
     }
 
@@ -25,21 +27,22 @@ impl Bench<'_> {
     pub(in crate::bench) async fn fill(&mut self) -> Result<Row> {
         self.output.heading(format_args!("fill ({} addresses)", self.services));
         let namespace = self.open("fill", self.services).await?;
-        let outcome = self.all_at_once("fill", &namespace).await.map(|(mut row, begin, times)| {
-            let (head, tail) = ends(&times, begin);
-            row.more.insert("first_tenth_seconds", json!(head));
-            row.more.insert("last_tenth_seconds", json!(tail));
-            row.remark =
-                format!("first 10 % in {}, last 10 % in {}", duration(head), duration(tail));
-            row
-        });
+        let outcome =
+            self.all_at_once(Scenario::Fill, &namespace).await.map(|(mut row, begin, times)| {
+                let (head, tail) = ends(&times, begin);
+                row.more.insert("first_tenth_seconds", json!(head));
+                row.more.insert("last_tenth_seconds", json!(tail));
+                row.remark =
+                    format!("first 10 % in {}, last 10 % in {}", duration(head), duration(tail));
+                row
+            });
         self.closed(&namespace, outcome).await
     }
 
     /// The figures, the first write, and when each Service had its address.
     async fn all_at_once(
         &self,
-        name: &str,
+        scenario: Scenario,
         namespace: &str,
     ) -> Result<(Row, Instant, Vec<Instant>)> {
         let watch = self.watch(namespace);
@@ -55,14 +58,15 @@ impl Bench<'_> {
 
         let mut pids = self.stage.plane.pids();
         let before = Moment::now(&pids)?;
-        let running = self.start().await?;
-        pids.push(running.pid());
+        let crew = self.crew(scenario).await?;
+        pids.extend(crew.pids());
         let all = "all have an address";
-        self.wait_for(&running, &watch, all, deadline, |known| known.with_address == count).await?;
+        self.wait_for(crew.death(), &watch, all, deadline, |known| known.with_address == count)
+            .await?;
         let others = before.others_until(&Moment::now(&pids)?);
 
-        let calls = running.quiet().await?;
-        let usage = running.usage()?;
+        let calls = crew.quiet().await?;
+        let usage = crew.usage()?;
         let times = watch.look(sorted_times);
         let (Some(first), Some(last)) = (times.first().copied(), times.last().copied()) else {
             return Err(Error::WatchEnded);
@@ -72,9 +76,9 @@ impl Bench<'_> {
             None => first,
         };
         let writing = (last - begin).as_secs_f64();
-        let from_start = f64::from(self.services) / (last - running.spawned).as_secs_f64();
-        let mut row = Row::new(name, self.services);
-        row.seconds = Spread::since(running.spawned, &times);
+        let from_start = f64::from(self.services) / (last - crew.spawned()).as_secs_f64();
+        let mut row = Row::new(scenario.name(), self.services);
+        row.seconds = Spread::since(crew.spawned(), &times);
         row.rate = Some(f64::from(self.services) / writing);
         row.allocations = self.services;
         row.calls = calls;
@@ -86,8 +90,22 @@ impl Bench<'_> {
         row.remark =
             format!("from first {begun} {}; from start {from_start:.0}/s", duration(writing));
         self.audit(&mut row, namespace, &watch).await?;
-        running.stop().await?;
+        crew.stop().await?;
         Ok((row, begin, times))
+    }
+
+    /// One operator as it is installed, or two that do not ask who leads.
+    async fn crew(&self, scenario: Scenario) -> Result<Crew> {
+        if scenario != Scenario::TwoOperators {
+            return Ok(Crew::alone(self.start().await?));
+        }
+        let kubeconfig = self.stage.kubeconfig(None).await?;
+        let (first, second) = future::try_join(
+            self.subject.start_unelected(&kubeconfig),
+            self.subject.start_unelected(&kubeconfig),
+        )
+        .await?;
+        Ok(Crew { first, others: vec![second] })
     }
 }
 

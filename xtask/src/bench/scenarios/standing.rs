@@ -1,4 +1,5 @@
-//! Steady, churn, restart and idle in one namespace: each works on the Services of the first.
+//! Steady, single, churn, restart, pool edit and idle in one namespace: each works on the Services
+//! of those before.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,10 +8,10 @@ use landfall_testkit::Proxy;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::{Bench, Scenario, WAKE_DEADLINE, as_usize, sorted_times};
+use super::{Bench, Scenario, WAKE_DEADLINE, as_usize, latencies, sorted_times};
 use crate::bench::error::{Error, Result};
 use crate::bench::report::{Row, Spread, duration};
-use crate::bench::stage::{Created, MOST_ADDRESSES, service_name};
+use crate::bench::stage::{MOST_ADDRESSES, service_name};
 use crate::bench::subject::Running;
 use crate::bench::watch::{Known, Watch};
 
@@ -38,15 +39,30 @@ impl Bench<'_> {
         if wanted.contains(&Scenario::Steady) {
             rows.push(row);
         }
+        if wanted.contains(&Scenario::Single) {
+            self.output.heading(format_args!("single at {} Services", self.services));
+            rows.push(self.single(&running, namespace, &watch).await?);
+        }
         if wanted.contains(&Scenario::Churn) {
             self.output.heading(format_args!("churn ({CHURNS} at {} Services)", self.services));
             rows.push(self.churn(&running, namespace, &watch).await?);
         }
+        let some_wait = [Scenario::Restart, Scenario::PoolEdit];
+        let mut full = None;
+        if self.subject.is_ours() && some_wait.iter().any(|scenario| wanted.contains(scenario)) {
+            self.output.heading("filling the pool until some wait");
+            full = Some(self.let_some_wait(&running, namespace, &watch).await?);
+        }
         if wanted.contains(&Scenario::Restart) {
             self.output.heading(format_args!("restart at {} Services", self.services));
-            let (row, started) = self.restart(running, namespace, &watch).await?;
+            let pending = full.map_or(0, |pool| pool.pending);
+            let (row, started) = self.restart(running, namespace, &watch, pending).await?;
             running = started;
             rows.push(row);
+        }
+        if let Some(pool) = full.filter(|_| wanted.contains(&Scenario::PoolEdit)) {
+            self.output.heading(format_args!("pool edit at {} Services", self.services));
+            rows.push(self.pool_edit(&running, namespace, &watch, pool).await?);
         }
         running.stop().await?;
         if wanted.contains(&Scenario::Idle) {
@@ -64,7 +80,8 @@ impl Bench<'_> {
         // And the one that showed that the operator works.
         let count = as_usize(self.services).saturating_add(1);
         let (all, deadline) = ("all have an address", self.deadline());
-        self.wait_for(running, watch, all, deadline, |known| known.with_address == count).await?;
+        self.wait_for(running.death(), watch, all, deadline, |known| known.with_address == count)
+            .await?;
 
         let after = running.quiet().await?;
         let last = watch.look(sorted_times).last().copied().ok_or(Error::WatchEnded)?;
@@ -89,8 +106,10 @@ impl Bench<'_> {
             let name = format!("new-{index:05}");
             let created = self.stage.create_one(namespace, &name).await?;
             let what = "the new Service has an address";
-            self.wait_for(running, watch, what, WAKE_DEADLINE, |known| known.has_address(&name))
-                .await?;
+            self.wait_for(running.death(), watch, what, WAKE_DEADLINE, |known| {
+                known.has_address(&name)
+            })
+            .await?;
             times.extend(watch.look(|known| latencies(&[created], known)));
         }
         let after = running.quiet().await?;
@@ -109,6 +128,7 @@ impl Bench<'_> {
         running: Running,
         namespace: &str,
         watch: &Watch,
+        pending: u32,
     ) -> Result<(Row, Running)> {
         let before = watch.look(addresses);
         running.kill()?;
@@ -123,7 +143,9 @@ impl Bench<'_> {
         row.seconds = Spread::of(ready);
         row.usage = Some(running.usage()?);
         row.more.insert("list_seconds", json!(lists));
-        row.remark = format!("started again after kill -9; the lists alone {}", duration(lists));
+        row.more.insert("pending", json!(pending));
+        let lists = duration(lists);
+        row.remark = format!("{pending} pending; kill -9, started again; the lists alone {lists}");
         if let Some(calls) = calls {
             row.more.insert("writes", json!(calls.writes()));
             row.remark = format!("{}; {} writes", row.remark, calls.writes());
@@ -132,7 +154,8 @@ impl Bench<'_> {
         self.audit(&mut row, namespace, watch).await?;
         let after = watch.look(addresses);
         let moved = before.iter().filter(|(name, addr)| after.get(*name) != Some(addr)).count();
-        row.changed = row.changed.max(moved);
+        let came = after.keys().filter(|name| !before.contains_key(*name)).count();
+        row.changed = row.changed.max(moved).max(came);
         Ok((row, running))
     }
 
@@ -169,13 +192,4 @@ impl Bench<'_> {
 fn addresses(known: &Known) -> BTreeMap<String, String> {
     let services = known.services.iter();
     services.filter_map(|(name, track)| Some((name.clone(), track.address.clone()?))).collect()
-}
-
-/// From the answer to the create until the address was seen; seen before the answer is zero.
-fn latencies(created: &[Created], known: &Known) -> Vec<Duration> {
-    let times = created.iter().filter_map(|one| {
-        let first = known.services.get(&one.name)?.first?;
-        Some(first.saturating_duration_since(one.at))
-    });
-    times.collect()
 }

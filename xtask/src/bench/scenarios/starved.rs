@@ -4,11 +4,10 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::{Bench, Scenario, WAKE_DEADLINE, as_usize};
+use super::{Bench, Scenario, WAKE_DEADLINE, as_usize, pending_by_age};
 use crate::bench::error::Result;
 use crate::bench::report::{Row, Spread};
 use crate::bench::stage::service_name;
-use crate::bench::watch::Known;
 
 /// Addresses freed, one after another.
 const FREED: u32 = 30;
@@ -33,7 +32,8 @@ impl Bench<'_> {
         self.stage.create_services(namespace, 1..size, width).await?;
         let (full, all) = (as_usize(size), as_usize(size.saturating_add(pending)));
         let what = "the pool is full";
-        self.wait_for(&running, &watch, what, deadline, |known| known.with_address == full).await?;
+        self.wait_for(running.death(), &watch, what, deadline, |known| known.with_address == full)
+            .await?;
         self.stage.create_services(namespace, size..size.saturating_add(pending), width).await?;
         let seen = "all Services are seen";
         watch.until(seen, deadline, |known| known.services.len() == all).await?;
@@ -42,12 +42,12 @@ impl Bench<'_> {
 
         let (mut times, mut in_order) = (Vec::new(), true);
         for index in 1..=FREED {
-            let oldest = watch.look(oldest_pending).unwrap_or_default();
+            let oldest = watch.look(pending_by_age).into_iter().next().unwrap_or_default();
             let leaver = service_name(index);
             self.stage.delete_one(namespace, &leaver).await?;
             let freed = Instant::now();
             let what = "somebody has the freed address";
-            self.wait_for(&running, &watch, what, WAKE_DEADLINE, |known| {
+            self.wait_for(running.death(), &watch, what, WAKE_DEADLINE, |known| {
                 known.with_address == full && !known.services.contains_key(&leaver)
             })
             .await?;
@@ -67,19 +67,13 @@ impl Bench<'_> {
         row.remark = format!("{pending} pending, {FREED} freed one by one, {order}");
         if let Some((after, before)) = after.zip(before) {
             let calls = after.since(&before);
-            row.more.insert("writes", json!(calls.writes()));
-            row.remark = format!("{}; {} writes", row.remark, calls.writes());
+            let writes = calls.writes_for_services();
+            row.more.insert("writes", json!(writes));
+            row.remark = format!("{}; {writes} writes", row.remark);
             row.calls = Some(calls);
         }
         self.audit(&mut row, namespace, &watch).await?;
         running.stop().await?;
         Ok(row)
     }
-}
-
-/// Who waits longest; equal ages go by name.
-fn oldest_pending(known: &Known) -> Option<String> {
-    let waiting = known.services.iter().filter(|(_, track)| track.address.is_none());
-    let oldest = waiting.min_by(|(a, x), (b, y)| (&x.created, a).cmp(&(&y.created, b)));
-    oldest.map(|(name, _)| name.clone())
 }
