@@ -52,7 +52,8 @@ fn run_steps(steps: &mut Steps<'_>) -> Result<(), Error> {
     steps.step("prerequisites", || prerequisites(output))?;
     steps.step("control plane", || Ok(control_plane::build(output)?))?;
     steps.cargo(&["fmt", "--all", "--check"])?;
-    steps.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    let all = ["--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
+    steps.cargo(&[&["clippy"], &all[..]].concat())?;
     steps.step("generate --check", || Ok(generate::run(true)?))?;
     steps.step("cargo deny", || deny(output))?;
     // Tests run the binary, and cargo builds a package's binaries only for its own tests.

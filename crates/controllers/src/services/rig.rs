@@ -191,15 +191,18 @@ impl PlannerRig {
                 let answer = observe::service(service).map_or(Answer::NoService, Answer::Service);
                 (Ok(answer), watched(service))
             }
-            Effect::Release { addr, .. } | Effect::Expire { addr, .. } => {
+            Effect::Release { claim: ClaimView { addr, .. }, .. } | Effect::Expire { addr, .. } => {
                 let version = Version(self.next_version());
-                (Ok(Answer::Released), vec![News::Claims(Watched::IsNot(*addr, version))])
+                let gone = News::Claims(Watched::IsNot(*addr, version));
+                (Ok(Answer::Released { by: None }), vec![gone])
             }
             Effect::PoolStatus { status, .. } => {
                 self.pool.status = Some(IPGroupStatus {
                     capacity: status.capacity.clone(),
                     used: status.used.clone(),
                     free: status.free.clone(),
+                    waiting: status.waiting,
+                    longest_waiting: status.longest_waiting.clone(),
                     observed_generation: status.observed_generation,
                     conditions: status.conditions.clone(),
                 });
