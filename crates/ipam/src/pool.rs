@@ -72,15 +72,16 @@ impl Pool {
     /// Holds back the first and last address of each CIDR, and every IPv4 address that ends in
     /// `.0` or `.255`: some network gear mistakes them for network or broadcast addresses.
     ///
-    /// Costs two intervals per /24, so callers bound the size of such pools.
+    /// Costs two intervals per /24, so callers bound the size of such pools. How often a user wrote
+    /// the same addresses does not count.
     #[must_use]
     pub fn avoid_ends(mut self, blocks: impl IntoIterator<Item = AddrBlock>) -> Self {
-        for block in blocks {
-            if block.has_special_ends() {
-                self.held_back.insert(block.range().first());
-                self.held_back.insert(block.range().last());
-            }
-            hold_back_zeroes_and_255s(block.range(), &mut self.held_back);
+        for block in blocks.into_iter().filter(|block| block.has_special_ends()) {
+            self.held_back.insert(block.range().first());
+            self.held_back.insert(block.range().last());
+        }
+        for range in self.ranges.ranges() {
+            hold_back_zeroes_and_255s(range, &mut self.held_back);
         }
         self
     }
@@ -142,6 +143,7 @@ mod tests {
             ("10.0.0.250-10.0.1.5", "10.0.0.255 10.0.1.0"),
             ("10.0.0.5-10.0.0.9", ""),
             ("10.0.0.0-10.0.0.2", "10.0.0.0"),
+            ("10.0.0.9-10.0.1.9 10.0.0.0/29", "10.0.0.0 10.0.0.7 10.0.0.255 10.0.1.0"),
             ("fd00::/120", "fd00:: fd00::ff"),
             ("fd00::10-fd00::1f", ""),
         ] {

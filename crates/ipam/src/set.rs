@@ -1,6 +1,9 @@
 //! Sets of addresses, kept as intervals.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::RangeInclusive,
+};
 
 use range_set_blaze::{RangeSetBlaze, UIntPlusOne};
 
@@ -95,6 +98,14 @@ impl AddrSet {
         }
     }
 
+    /// Its addresses as the fewest ranges, IPv4 before IPv6 and the lowest first.
+    pub fn ranges(&self) -> impl Iterator<Item = AddrRange> {
+        let v4 = self.v4.ranges().map(RangeInclusive::into_inner);
+        let v6 = self.v6.ranges().map(RangeInclusive::into_inner);
+        let v4 = v4.filter_map(|(first, last)| AddrRange::new(first.into(), last.into()));
+        v4.chain(v6.filter_map(|(first, last)| AddrRange::new(first.into(), last.into())))
+    }
+
     /// Members of either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
@@ -133,6 +144,8 @@ impl FromIterator<IpAddr> for AddrSet {
 
 #[cfg(test)]
 mod tests {
+    use alloc::{string::ToString as _, vec::Vec};
+
     use super::*;
     use crate::AddrBlock;
 
@@ -153,6 +166,13 @@ mod tests {
         ] {
             assert_eq!(set(text).len(), len, "{text}");
         }
+    }
+
+    #[test]
+    fn ranges_that_meet_or_overlap_are_one() {
+        let set = set("fd00::/64 10.0.0.9 10.0.0.0/29 10.0.0.8 10.0.0.4-10.0.0.6 10.0.0.20");
+        let ranges: Vec<_> = set.ranges().map(|range| range.to_string()).collect();
+        assert_eq!(ranges, ["10.0.0.0-10.0.0.9", "10.0.0.20", "fd00::-fd00::ffff:ffff:ffff:ffff"]);
     }
 
     #[test]
