@@ -344,6 +344,7 @@ fn claim_object() -> Value {
                     "ports": ["TCP/443"], "sharingKey": "k", "seenVersion": "5",
                     "loadBalancerClass": "example.org/lb",
                 },
+                {"kind": "Service", "namespace": "good", "name": "web-0"},
                 {"kind": "Node", "name": "n"},
             ],
             "reservedFor": {

@@ -200,8 +200,12 @@ impl ClaimView {
         self.holders().iter().filter(|other| *other != holder).cloned().collect()
     }
 
-    /// With whom of the other holders the Service may not share the address, and why.
+    /// With whom of the other holders the Service may not share the address, and why. What stands
+    /// in the claim was agreed: a holder that has not changed since may stay, whoever else came.
     pub(super) fn clash(&self, service: &ServiceView) -> Option<(&HolderView, Clash)> {
+        if self.holder(service).is_some_and(|holder| holder.terms == service.terms) {
+            return None;
+        }
         let newcomer = (service.key.namespace(), service.terms.as_deref());
         let mut others = self.holders().iter().filter(|holder| holder.key != service.key);
         others.find_map(|holder| Some((holder, clash(newcomer, holder.party())?)))

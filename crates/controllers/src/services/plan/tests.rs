@@ -697,6 +697,25 @@ fn a_new_port_that_is_free_is_entered_in_the_ledger_and_nobody_moves() {
 }
 
 #[test]
+fn a_holder_that_is_gone_takes_no_address_from_the_others() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/gone");
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    // As nobody but a person would write it: two holders, and no word of sharing.
+    sim.cluster.edit_service("shop/gone", |stored| stored.view.shows = vec![ip("10.0.0.1")]);
+    let both: Vec<_> = ["10.0.0.0", "10.0.0.1"]
+        .iter()
+        .map(|addr| sim.cluster.claims[&ip(addr)].holders()[0].clone())
+        .collect();
+    sim.cluster.hold(ip("10.0.0.1"), both);
+    sim.cluster.delete_service("shop/gone");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.1"]);
+    assert_eq!(sim.cluster.violations(), std::collections::BTreeSet::new());
+}
+
+#[test]
 fn a_quota_counts_a_shared_address_once() {
     let mut sim = running(1);
     sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| {

@@ -199,6 +199,12 @@ impl Cluster {
         claim
     }
 
+    /// Somebody writes into a claim who has its address.
+    pub(in crate::services) fn hold(&mut self, addr: IpAddr, holders: Vec<HolderView>) {
+        let pool = self.claims.get(&addr).and_then(|claim| claim.pool.clone());
+        self.put_claim(addr, pool, holders);
+    }
+
     /// An administrator keeps a free address for somebody.
     pub(in crate::services) fn reserve(&mut self, addr: IpAddr, reservation: Reservation) {
         if !self.claims.contains_key(&addr) {
@@ -270,6 +276,7 @@ impl Cluster {
                 }
                 if let Some(addrs) = ingress {
                     stored.view.shows.clone_from(addrs);
+                    stored.view.shows_other = false;
                 }
                 stored.view.conditions.clone_from(conditions);
                 self.store(stored);
