@@ -157,6 +157,11 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
+    /// The namespace, and the Service if it is for one.
+    pub(super) fn whom(&self) -> (String, Option<String>) {
+        (self.namespace.clone(), self.name.clone())
+    }
+
     pub(super) fn is_for(&self, key: &ServiceKey) -> bool {
         self.namespace == key.namespace()
             && self.name.as_ref().is_none_or(|name| name == key.name())

@@ -31,8 +31,8 @@ pub(super) struct World {
     pub(super) given: BTreeMap<(PoolName, String), BTreeSet<IpAddr>>,
     /// Addresses whose holders have a sharing key, or are about to.
     pub(super) sharing: BTreeMap<String, BTreeSet<IpAddr>>,
-    /// Addresses that are kept for somebody in a namespace and that nobody has.
-    pub(super) kept: BTreeMap<String, BTreeSet<IpAddr>>,
+    /// Addresses that are kept for a Service, or for any of a namespace, and that nobody has.
+    pub(super) kept: BTreeMap<(String, Option<String>), BTreeSet<IpAddr>>,
     /// Services that show an address, rightly or not.
     pub(super) shown: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     /// Addresses with a call about their claim under way or due.
@@ -156,12 +156,12 @@ impl World {
     /// The address of a family that is kept for this Service: one for it by name before one for any
     /// of its namespace, and then the lowest.
     pub(super) fn kept_for(&self, service: &ServiceView, family: Family) -> Option<IpAddr> {
-        let kept = self.kept.get(service.key.namespace())?.iter().copied();
-        let fitting = kept.filter(|addr| Family::of(*addr) == family).filter_map(|addr| {
-            let reservation = self.claims.get(&addr)?.waits_for()?;
-            reservation.is_for(&service.key).then_some((reservation.name.is_none(), addr))
-        });
-        fitting.min().map(|(_, addr)| addr)
+        let lowest = |name: Option<&str>| {
+            let whom = (service.key.namespace().to_owned(), name.map(str::to_owned));
+            let mut kept = self.kept.get(&whom)?.iter().copied();
+            kept.find(|addr| Family::of(*addr) == family)
+        };
+        lowest(Some(service.key.name())).or_else(|| lowest(None))
     }
 
     /// Who has a taken address, for people.

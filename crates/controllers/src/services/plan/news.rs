@@ -101,7 +101,7 @@ impl Planner {
             for key in wanting {
                 self.mark(&key);
             }
-            self.world.kept.entry(reservation.namespace).or_default().insert(addr);
+            self.world.kept.entry(reservation.whom()).or_default().insert(addr);
         }
         // Whoever waits for this very address is told who has it now.
         for (_, key) in self.waiting.for_address(addr) {
@@ -127,10 +127,10 @@ impl Planner {
             if let Some(expires) = reservation.expires {
                 self.expiries.remove(&(expires, old.addr));
             }
-            if let Some(addrs) = self.world.kept.get_mut(&reservation.namespace) {
+            if let Some(addrs) = self.world.kept.get_mut(&reservation.whom()) {
                 addrs.remove(&old.addr);
                 if addrs.is_empty() {
-                    self.world.kept.remove(&reservation.namespace);
+                    self.world.kept.remove(&reservation.whom());
                 }
             }
         }
