@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 use jiff::Timestamp;
 use landfall_ipam::Family;
 
+use self::cluster::kind_of_outsider;
 pub(super) use self::cluster::{Cluster, KINDS, Kind, Stored};
 use super::{
     effect::{Answer, Effect, Failure, Report},
@@ -18,6 +19,9 @@ use super::{
 };
 
 mod cluster;
+
+/// After so many rounds in which something happened, something always will.
+const ROUNDS: usize = 2000;
 
 /// A call of one operator.
 #[derive(Clone, Debug)]
@@ -109,9 +113,19 @@ impl Sim {
             }
             Kind::Namespaces => {
                 news.push(News::Namespaces(Watched::ListBegins));
+                news.extend(cluster.namespaces.iter().map(|(name, (version, labels))| {
+                    News::Namespaces(Watched::Is(name.clone(), *version, labels.clone()))
+                }));
                 news.push(News::Namespaces(Watched::ListEnds));
+            }
+            Kind::Outsiders => {
                 for kind in OutsiderKind::ALL {
                     news.push(News::Outsiders(kind, Watched::ListBegins));
+                    let of_kind =
+                        cluster.outsiders.iter().filter(|(who, _)| kind_of_outsider(who) == kind);
+                    news.extend(of_kind.map(|(who, (version, addrs))| {
+                        News::Outsiders(kind, Watched::Is(who.clone(), *version, addrs.clone()))
+                    }));
                     news.push(News::Outsiders(kind, Watched::ListEnds));
                 }
             }
@@ -204,13 +218,18 @@ impl Sim {
 
     /// Everything goes well until nothing is left to do now; what is due later is left alone.
     pub(super) fn quiet(&mut self) {
-        while self.round() {}
+        for _ in 0..ROUNDS {
+            if !self.round() {
+                return;
+            }
+        }
+        self.never_rests();
     }
 
     /// Everything goes well until nothing is left to do, now or ever.
     pub(super) fn settle(&mut self) {
         self.strays.clear();
-        for _ in 0..2000 {
+        for _ in 0..ROUNDS {
             let busy = self.round();
             let due = self.operators.iter().any(|operator| operator.planner.next_due().is_some());
             if !busy && !due {
@@ -218,6 +237,10 @@ impl Sim {
             }
             self.pass_time(Duration::from_secs(2));
         }
+        self.never_rests();
+    }
+
+    fn never_rests(&self) -> ! {
         let memories: Vec<_> =
             self.operators.iter().map(|operator| operator.planner.memory()).collect();
         panic!(

@@ -14,8 +14,8 @@ use super::super::{
     fixtures,
     plan::{News, Watched},
     view::{
-        ClaimView, HolderView, PoolStatusView, PoolView, Reservation, ServiceKey, ServiceView,
-        Tenure, Version,
+        ClaimView, HolderView, Outsider, OutsiderKind, PoolStatusView, PoolView, Reservation,
+        ServiceKey, ServiceView, Tenure, Version,
     },
     wish::may_release,
 };
@@ -33,10 +33,20 @@ pub(in crate::services) enum Kind {
     Services,
     Pools,
     Namespaces,
+    Outsiders,
 }
 
-pub(in crate::services) const KINDS: [Kind; 4] =
-    [Kind::Claims, Kind::Services, Kind::Pools, Kind::Namespaces];
+pub(in crate::services) const KINDS: [Kind; 5] =
+    [Kind::Claims, Kind::Services, Kind::Pools, Kind::Namespaces, Kind::Outsiders];
+
+/// The watch that tells of an outsider.
+pub(super) const fn kind_of_outsider(who: &Outsider) -> OutsiderKind {
+    match who {
+        Outsider::Node(_) => OutsiderKind::Nodes,
+        Outsider::ApiServer(_) => OutsiderKind::ApiServers,
+        Outsider::External(_) => OutsiderKind::ExternalIps,
+    }
+}
 
 /// One change, as watches will tell it.
 #[derive(Clone, Debug)]
@@ -44,6 +54,9 @@ pub(super) enum Change {
     Claim(IpAddr, Version, Option<ClaimView>),
     Service(ServiceKey, Version, Option<ServiceView>),
     Pool(Box<PoolView>),
+    NoPool(PoolName, Version),
+    Namespace(String, Version, BTreeMap<String, String>),
+    Outsider(Outsider, Version, Option<Vec<IpAddr>>),
 }
 
 impl Change {
@@ -51,7 +64,9 @@ impl Change {
         match self {
             Self::Claim(..) => Kind::Claims,
             Self::Service(..) => Kind::Services,
-            Self::Pool(_) => Kind::Pools,
+            Self::Pool(_) | Self::NoPool(..) => Kind::Pools,
+            Self::Namespace(..) => Kind::Namespaces,
+            Self::Outsider(..) => Kind::Outsiders,
         }
     }
 
@@ -66,6 +81,20 @@ impl Change {
             }
             Self::Service(key, version, None) => News::Services(Watched::IsNot(key, version)),
             Self::Pool(pool) => News::Pools(Watched::Is(pool.name.clone(), pool.version, pool)),
+            Self::NoPool(name, version) => News::Pools(Watched::IsNot(name, version)),
+            Self::Namespace(name, version, labels) => {
+                News::Namespaces(Watched::Is(name, version, labels))
+            }
+            Self::Outsider(who, version, addrs) => {
+                let kind = kind_of_outsider(&who);
+                News::Outsiders(
+                    kind,
+                    match addrs {
+                        Some(addrs) => Watched::Is(who, version, addrs),
+                        None => Watched::IsNot(who, version),
+                    },
+                )
+            }
         }
     }
 }
@@ -77,7 +106,9 @@ pub(in crate::services) struct Cluster {
     uids: u64,
     pub(in crate::services) claims: BTreeMap<IpAddr, ClaimView>,
     pub(in crate::services) services: BTreeMap<ServiceKey, Stored>,
-    pub(super) pools: BTreeMap<PoolName, PoolView>,
+    pub(in crate::services) pools: BTreeMap<PoolName, PoolView>,
+    pub(super) namespaces: BTreeMap<String, (Version, BTreeMap<String, String>)>,
+    pub(super) outsiders: BTreeMap<Outsider, (Version, Vec<IpAddr>)>,
     pub(super) history: Vec<Change>,
     /// Every write that took hold, apart from the users'.
     pub(in crate::services) writes: Vec<&'static str>,
@@ -110,7 +141,8 @@ impl Cluster {
     ) {
         let version = self.next();
         let mut view = self.pools.get(name).cloned().unwrap_or_else(|| {
-            let uid = Arc::from(format!("pool-{name}"));
+            // Another one if it was there before.
+            let uid = Arc::from(format!("pool-{name}#{}", version.0));
             let mut new = PoolView::empty(name.clone(), Arc::from(name.as_str()), uid);
             new.generation = Some(0);
             new
@@ -120,6 +152,40 @@ impl Cluster {
         view.generation = view.generation.map(|generation| generation + 1);
         self.pools.insert(name.clone(), view.clone());
         self.history.push(Change::Pool(Box::new(view)));
+    }
+
+    pub(in crate::services) fn delete_pool(&mut self, name: &PoolName) {
+        if self.pools.remove(name).is_some() {
+            let version = self.next();
+            self.history.push(Change::NoPool(name.clone(), version));
+        }
+    }
+
+    /// Replaces the labels of a namespace, which is there from then on.
+    pub(in crate::services) fn label_namespace(&mut self, name: &str, labels: &[(&str, &str)]) {
+        let version = self.next();
+        let labels: BTreeMap<_, _> =
+            labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        self.namespaces.insert(name.to_owned(), (version, labels.clone()));
+        self.history.push(Change::Namespace(name.to_owned(), version, labels));
+    }
+
+    /// Somebody outside the ledger has these addresses from now on; without any he is gone.
+    pub(in crate::services) fn set_outsider(&mut self, who: &Outsider, addrs: &[IpAddr]) {
+        let version = self.next();
+        let told = if addrs.is_empty() {
+            self.outsiders.remove(who);
+            None
+        } else {
+            self.outsiders.insert(who.clone(), (version, addrs.to_vec()));
+            Some(addrs.to_vec())
+        };
+        self.history.push(Change::Outsider(who.clone(), version, told));
+    }
+
+    /// How much has happened so far: whoever writes makes it grow.
+    pub(in crate::services) fn age(&self) -> usize {
+        self.history.len()
     }
 
     /// What a pool says of itself.
