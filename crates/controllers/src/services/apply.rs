@@ -182,9 +182,11 @@ impl Applier {
             let pool = known.pool.as_ref();
             return self.touch(known.addr, known.version, pool, &others, false).await;
         }
+        let uid = object.as_ref().and_then(|object| object.metadata.uid.as_deref());
+        let gone = object.is_none() || holder.uid.as_deref().is_some_and(|old| Some(old) != uid);
         let reservation = match then {
             Then::Reserve(reservation) => Some(reservation),
-            Then::RetainIfGone(reservation) => Some(reservation).filter(|_| object.is_none()),
+            Then::RetainIfGone(reservation) => Some(reservation).filter(|_| gone),
             Then::Free => None,
         };
         let Some(reservation) = reservation else {

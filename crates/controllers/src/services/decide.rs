@@ -26,6 +26,9 @@ pub(super) enum Decision {
     Disputed(Refusal),
 }
 
+/// Addresses to take, each with the pool that gives it.
+type Takes = [(IpAddr, PoolName)];
+
 /// What one family of a Service comes to.
 enum Slot {
     Has(IpAddr),
@@ -39,8 +42,9 @@ enum Slot {
 /// Decides for a Service of type `LoadBalancer` that is not being deleted.
 pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let claims = world.claims_of(service);
-    let known_class =
-        service.class.as_ref().is_none_or(|class| world.serves_class(class)) || !claims.is_empty();
+    // Also one that it may not keep makes it ours: it is for us to take it away.
+    let known_class = service.class.as_ref().is_none_or(|class| world.serves_class(class))
+        || world.claims_naming(service).next().is_some();
     if !known_class {
         return Decision::LeaveAlone;
     }
@@ -50,8 +54,11 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let mut addrs = Vec::new();
     let mut takes = Vec::new();
     let mut refusals = Vec::new();
+    let mut in_vain = false;
     for family in &service.families {
-        let (slot, refusal) = slot(world, service, &claims, *family);
+        let (slot, refusal) = slot(world, service, &claims, *family, &takes);
+        in_vain |= service.request.is_about(*family)
+            && (refusal.is_some() || matches!(slot, Slot::Nothing(_)));
         refusals.extend(refusal.filter(|refusal| !refusals.contains(refusal)));
         match slot {
             Slot::Has(addr) => addrs.push(addr),
@@ -63,11 +70,19 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
         }
     }
     let incomplete = addrs.len().saturating_add(takes.len()) < service.families.len();
-    let all_or_nothing = service.require_all && incomplete;
-    if !takes.is_empty() && !all_or_nothing {
+    if service.require_all && incomplete {
+        // All or nothing new. What it has or shows already is not taken away for that.
+        takes.retain(|(addr, _)| service.shows.contains(addr));
+        let families = service.families.iter();
+        addrs = families.filter_map(|family| current(service, &claims, *family)).collect();
+        if addrs.iter().any(|addr| world.is_busy(*addr)) {
+            return Decision::Later;
+        }
+    }
+    if !takes.is_empty() {
         return Decision::Take(takes);
     }
-    let puts_up = !addrs.is_empty() && service.request == Request::Any && !service.require_all;
+    let puts_up = !addrs.is_empty() && !in_vain && !service.require_all;
     let satisfied = refusals.is_empty() || puts_up;
     Decision::Show { addrs, refusals, satisfied }
 }
@@ -78,6 +93,7 @@ fn slot(
     service: &ServiceView,
     claims: &[&ClaimView],
     family: Family,
+    takes: &Takes,
 ) -> (Slot, Option<Refusal>) {
     let refused = match &service.request {
         Request::Bad(refusal) => Some(refusal.clone()),
@@ -88,7 +104,7 @@ fn slot(
                 return (has(world, addr), None);
             }
             Some(addr) if world.is_busy(addr) => return (Slot::Later, None),
-            Some(addr) => match specific(world, service, addr) {
+            Some(addr) => match specific(world, service, addr, takes) {
                 Ok(pool) => return (Slot::Takes(addr, pool), None),
                 Err(refusal) => Some(refusal),
             },
@@ -105,11 +121,11 @@ fn slot(
     if let Some(refusal) = refused {
         return (Slot::Nothing(refusal), None);
     }
-    let kept = world.kept_for(service, family);
-    let slot = match kept.and_then(|addr| Some((addr, world.book.pool_of(addr)?))) {
+    let slot = match world.kept_for(service, family) {
         Some((addr, _)) if world.is_busy(addr) => Slot::Later,
-        Some((addr, pool)) => Slot::Takes(addr, pool.name.clone()),
-        None => shared(world, service, family).unwrap_or_else(|| any(world, service, family)),
+        Some((addr, pool)) => Slot::Takes(addr, pool.clone()),
+        None => shared(world, service, family, takes)
+            .unwrap_or_else(|| any(world, service, family, takes)),
     };
     (slot, lost)
 }
@@ -128,26 +144,26 @@ fn sharing_refused(addr: IpAddr, holder: &HolderView, clash: Clash) -> Refusal {
 }
 
 /// The lowest address of those with the Service's sharing key that it may share.
-fn shared(world: &World, service: &ServiceView, family: Family) -> Option<Slot> {
+fn shared(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> Option<Slot> {
     let key = service.terms.as_ref()?.key.as_ref()?;
     for addr in world.sharing.get(key)?.iter().filter(|addr| Family::of(**addr) == family) {
-        if world.is_busy(*addr) {
-            // Whoever takes it now may be one to share it with.
-            return Some(Slot::Later);
-        }
-        if world.claim(*addr).is_none_or(|claim| may_join(claim, service).is_err()) {
+        // Whoever takes it now may be one to share it with. If not, there is nothing to wait for,
+        // and somebody younger might take what is left meanwhile.
+        let claim = world.claim_to_be(*addr);
+        if claim.is_none_or(|claim| may_be_given(world, claim, service).is_err()) {
             continue;
         }
         let mut pools = candidates(world, service).into_iter();
         let served = pools.find_map(|(name, view)| {
             let view = view?;
             serves(world, view, service).ok()?;
-            within_quota(world, view, service, Some(*addr)).ok()?;
+            within_quota(world, view, service, Some(*addr), takes).ok()?;
             world.book.offers(&name, *addr).ok()?;
             Some(name)
         });
         if let Some(pool) = served {
-            return Some(Slot::Takes(*addr, pool));
+            let later = world.is_busy(*addr);
+            return Some(if later { Slot::Later } else { Slot::Takes(*addr, pool) });
         }
     }
     None
@@ -197,15 +213,26 @@ fn may_join(claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
     clash.map_or(Ok(()), |(holder, clash)| Err(sharing_refused(addr, holder, clash)))
 }
 
+/// Whether it may be given to the Service, too: what somebody outside the ledger has never is.
+fn may_be_given(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
+    may_join(claim, service)?;
+    let outsider = world.outsider(claim.addr);
+    outsider.map_or(Ok(()), |outsider| Err(Refusal::TakenBy(claim.addr, outsider)))
+}
+
 /// The lowest free address of the first pool that serves the Service: of those it asks for, in its
 /// own order, else of all.
-fn any(world: &World, service: &ServiceView, family: Family) -> Slot {
+fn any(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> Slot {
     let mut verdicts = Vec::new();
     for (name, view) in candidates(world, service) {
         let given = view.ok_or(Verdict::Missing).and_then(|view| {
             serves(world, view, service)?;
-            within_quota(world, view, service, None)?;
-            world.book.lowest_free(&name, family, service.pools.is_some())
+            let lowest = world.book.lowest_free(&name, family, service.pools.is_some());
+            // A quota is in the way only of what the pool would give.
+            if matches!(lowest, Ok(_) | Err(Verdict::Full(_))) {
+                within_quota(world, view, service, None, takes)?;
+            }
+            lowest
         });
         match given {
             Ok(addr) => return Slot::Takes(addr, name),
@@ -227,15 +254,22 @@ fn candidates<'a>(
 }
 
 /// The pool that can give exactly this address to this Service.
-fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolName, Refusal> {
+fn specific(
+    world: &World,
+    service: &ServiceView,
+    addr: IpAddr,
+    takes: &Takes,
+) -> Result<PoolName, Refusal> {
     if let Some(reservation) = world.claim(addr).and_then(ClaimView::waits_for) {
-        return match world.book.pool_of(addr) {
-            // Whoever reserved it has decided; selectors and quotas do not count.
-            Some(pool) if reservation.is_for(&service.key) => Ok(pool.name.clone()),
-            _ => Err(Refusal::Reserved(addr, reservation.to_string())),
-        };
+        if !reservation.is_for(&service.key) {
+            return Err(Refusal::Reserved(addr, reservation.to_string()));
+        }
+        // Whoever reserved it has decided; selectors and quotas do not count.
+        let pool = world.book.pool_of(addr).ok_or(Refusal::OutsideEveryPool(addr))?;
+        let outsider = world.outsider(addr).map(|outsider| Refusal::TakenBy(addr, outsider));
+        return outsider.map_or_else(|| Ok(pool.name.clone()), Err);
     }
-    let joins = world.claim(addr).map(|claim| may_join(claim, service));
+    let joins = world.claim(addr).map(|claim| may_be_given(world, claim, service));
     let mut verdicts = Vec::new();
     let mut refusal = None;
     for view in world.pools_in_order() {
@@ -244,7 +278,7 @@ fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolNa
         }
         let asked = service.pools.as_ref().is_none_or(|names| names.contains(&view.name));
         let served = if asked { serves(world, view, service) } else { Err(Verdict::NotAsked) };
-        let served = served.and_then(|()| within_quota(world, view, service, Some(addr)));
+        let served = served.and_then(|()| within_quota(world, view, service, Some(addr), takes));
         if let Err(verdict) = served {
             verdicts.push((view.name.clone(), verdict));
             continue;
@@ -267,20 +301,20 @@ fn specific(world: &World, service: &ServiceView, addr: IpAddr) -> Result<PoolNa
 }
 
 /// Whether the namespace may hold one more address of the pool: this one, which it may have already.
+/// What the Service takes for its other family counts, too.
 fn within_quota(
     world: &World,
     view: &PoolView,
     service: &ServiceView,
     addr: Option<IpAddr>,
+    takes: &Takes,
 ) -> Result<(), Verdict> {
     let namespace = service.key.namespace();
-    let limit = view.quota.as_ref().and_then(|quota| quota.of(namespace));
-    let Some(limit) = limit.map(|limit| u32::try_from(limit).unwrap_or_default()) else {
-        return Ok(());
-    };
-    let held = world.count_of(&view.name, namespace);
-    let counted = addr.is_some_and(|addr| world.counts(&view.name, namespace, addr));
-    if counted || held < usize::try_from(limit).unwrap_or(usize::MAX) {
+    let Some(limit) = world.limit_of(&view.name, namespace) else { return Ok(()) };
+    let counts = |addr: IpAddr| world.counts(&view.name, namespace, addr);
+    let more = takes.iter().filter(|(addr, pool)| *pool == view.name && !counts(*addr)).count();
+    let held = world.count_of(&view.name, namespace).saturating_add(more);
+    if addr.is_some_and(counts) || held < usize::try_from(limit).unwrap_or(usize::MAX) {
         Ok(())
     } else {
         Err(Verdict::OverQuota(limit))

@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use landfall_ipam::PoolName;
 
 use super::view::{
-    ClaimView, HolderView, PoolStatusView, PoolView, Reservation, ServiceKey, ServiceView, Version,
+    ClaimView, HolderView, PoolStatusView, PoolView, Reservation, ServiceKey, ServiceView, Tenure,
+    Version,
 };
 
 /// One guarded, idempotent call. Everything is decided; applying it has nothing left to choose.
@@ -95,8 +96,24 @@ pub(super) enum Then {
     Free,
     /// It is kept for whom an administrator reserved it.
     Reserve(Reservation),
-    /// It waits for a Service of the same name if the holder is gone, and is deleted otherwise.
+    /// It waits for a Service of the same name if the holder is gone, though another may bear its
+    /// name by now, and is deleted otherwise.
     RetainIfGone(Reservation),
+}
+
+impl Then {
+    /// The claim that is left when a holder gives it up and, being gone, does not come back for it.
+    pub(super) fn leaves(&self, claim: &ClaimView, holder: &HolderView) -> Option<ClaimView> {
+        let others = claim.holders_without(holder);
+        let reserved = match self {
+            _ if !others.is_empty() => claim.reserved.clone(),
+            Self::Free => return None,
+            Self::Reserve(reservation) | Self::RetainIfGone(reservation) => {
+                Some(reservation.clone())
+            }
+        };
+        Some(ClaimView { reserved, tenure: Tenure::Services(others), ..claim.clone() })
+    }
 }
 
 /// A Kubernetes event to be.

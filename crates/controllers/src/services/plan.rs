@@ -20,13 +20,16 @@ use super::{
     effect::{About, Effect, Note, Then},
     status,
     store::Source,
-    view::{ClaimView, PoolView, Reservation, ServiceKey, ServiceView},
+    view::{
+        ClaimView, HolderView, PoolView, Reservation, ServiceKey, ServiceView, Tenure, Version,
+    },
     waiting::{Turn, Wait, Waiting},
     wish::could_want,
     world::{Busy, World},
 };
 
 mod due;
+mod freed;
 mod news;
 mod report;
 
@@ -60,6 +63,8 @@ pub(super) struct Planner {
     doubted: BTreeSet<IpAddr>,
     /// Addresses that became free since the last plan.
     freed: BTreeSet<IpAddr>,
+    /// Those whose namespace may hold more since the last plan, which they waited for.
+    eased: BTreeSet<Turn>,
     /// Reservations that nobody uses, by when they end.
     expiries: BTreeSet<(Timestamp, IpAddr)>,
     /// When the next of them ends.
@@ -72,6 +77,8 @@ pub(super) struct Planner {
     pool_next: BTreeMap<PoolName, Duration>,
     pool_calls: BTreeSet<PoolName>,
     pool_notes: BTreeMap<PoolName, String>,
+    /// Somebody has an address more or less since those who want all or nothing were asked.
+    claims_changed: bool,
     /// Something that a pool's status tells may have changed.
     status_dirty: bool,
     /// When a pool's status that came too soon after the last may be written.
@@ -127,8 +134,23 @@ impl Planner {
             self.plan_service(&key, now, &mut effects);
         }
         self.serve_freed(now, &mut effects);
+        if effects.is_empty() && self.calls.is_empty() {
+            self.plan_held_back(now, &mut effects);
+        }
         self.plan_pool_status(now, &mut effects);
         effects
+    }
+
+    /// Lets those who want all or nothing say what they miss, now that nothing is under way.
+    ///
+    /// What they could have and do not take may go to others without their being woken: it is not
+    /// what they wait for. But they say more then, and the same must be said after a restart.
+    fn plan_held_back(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if std::mem::take(&mut self.claims_changed) {
+            for key in self.waiting.all_or_nothing() {
+                self.plan_service(&key, now, effects);
+            }
+        }
     }
 
     /// What is left to do, for the message of a test that never comes to rest.
@@ -230,11 +252,19 @@ impl Planner {
         effects: &mut Vec<Effect>,
     ) {
         self.begin_call(&service.key);
-        self.world.busy.insert(addr, Busy::Writing);
-        self.world.give(&pool, service.key.namespace(), addr);
-        self.world.offer(service.terms.as_deref(), addr);
+        let holder = status::holder_now(service);
+        let claim = ClaimView {
+            addr,
+            uid: "".into(),
+            version: Version::default(),
+            pool: Some(pool.clone()),
+            reserved: None,
+            tenure: Tenure::Services(vec![holder.clone()]),
+        };
+        self.world.busy.insert(addr, Busy::Writing(Some(claim.into())));
+        self.count(Some(&pool), &holder, addr);
         self.settle(addr);
-        effects.push(Effect::Take { addr, pool, holder: status::holder_now(service) });
+        effects.push(Effect::Take { addr, pool, holder });
     }
 
     /// Brings what the Service shows in line, in the order of the protocol: touch what is not
@@ -316,17 +346,25 @@ impl Planner {
     }
 
     fn touch(&mut self, service: &ServiceView, claim: &ClaimView, effects: &mut Vec<Effect>) {
+        let new = status::holder_now(service);
         let mut holders = claim.holders().to_vec();
         match holders.iter_mut().find(|holder| holder.key == service.key) {
-            Some(holder) => *holder = status::holder_now(service),
-            None => holders.push(status::holder_now(service)),
+            Some(holder) => *holder = new.clone(),
+            None => holders.push(new.clone()),
         }
         // One with an end is for the next to come; one without is for good.
         let end_reservation = claim.reserved.as_ref().is_some_and(|kept| kept.expires.is_some());
         let pool =
             claim.pool.clone().or_else(|| Some(self.world.book.pool_of(claim.addr)?.name.clone()));
         self.begin_call(&service.key);
-        self.world.busy.insert(claim.addr, Busy::Writing);
+        self.count(pool.as_ref(), &new, claim.addr);
+        let to_be = ClaimView {
+            pool: pool.clone(),
+            reserved: claim.reserved.clone().filter(|_| !end_reservation),
+            tenure: Tenure::Services(holders.clone()),
+            ..claim.clone()
+        };
+        self.world.busy.insert(claim.addr, Busy::Writing(Some(to_be.into())));
         let (key, addr, version) = (service.key.clone(), claim.addr, claim.version);
         effects.push(Effect::Touch { key, addr, version, pool, holders, end_reservation });
     }
@@ -412,9 +450,8 @@ impl Planner {
             let Some(holder) = claim.holders().iter().find(|holder| holder.key == *key) else {
                 continue;
             };
-            let retain =
-                claim.pool.as_ref().and_then(|pool| self.world.pools.get(pool)?.retain_for);
-            let until = retain.and_then(|time| now.wall.checked_add(time).ok());
+            let until =
+                self.world.retain_for(claim).and_then(|time| now.wall.checked_add(time).ok());
             let then = match (&claim.reserved, until) {
                 (Some(reservation), _) => Then::Reserve(reservation.clone()),
                 (None, Some(expires)) => Then::RetainIfGone(Reservation {
@@ -425,8 +462,20 @@ impl Planner {
                 (None, None) => Then::Free,
             };
             let (claim, holder) = (claim.clone(), holder.clone());
+            let to_be = then.leaves(&claim, &holder).map(Box::new);
             effects.push(Effect::Release { claim, holder, then });
-            self.world.busy.insert(addr, Busy::Writing);
+            self.world.busy.insert(addr, Busy::Writing(to_be));
+        }
+    }
+
+    /// Counts an address for a holder.
+    fn count(&mut self, pool: Option<&PoolName>, holder: &HolderView, addr: IpAddr) {
+        if !self.world.count(pool, holder, addr) {
+            return;
+        }
+        // The namespace may hold no more: those of it that wait for the pool have that to say.
+        for key in self.waiting.in_namespace(holder.key.namespace()) {
+            self.mark(&key);
         }
     }
 
@@ -434,39 +483,15 @@ impl Planner {
     fn ungive(&mut self, pool: &PoolName, namespace: &str, addr: IpAddr) {
         let Some(quota) = self.world.ungive(pool, namespace, addr) else { return };
         // All of them: the oldest may be unable to use it for another reason.
-        for (_, key) in self.waiting.under_quota(&quota) {
-            self.mark(&key);
+        for turn in self.waiting.under_quota(&quota) {
+            self.mark(&turn.1);
+            self.eased.insert(turn);
         }
     }
 
     /// Whether a call about the Service is under way or due.
     fn is_engaged(&self, key: &ServiceKey) -> bool {
         self.calls.contains_key(key) || self.looks.contains_key(key)
-    }
-
-    /// Gives each address that became free to the oldest that can use it.
-    fn serve_freed(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let freed = std::mem::take(&mut self.freed);
-        for addr in &freed {
-            self.world.settle(*addr);
-        }
-        for addr in freed {
-            let covering = self.world.book.pools().filter(|pool| pool.contains(addr));
-            let pools: Vec<_> = covering.map(|pool| pool.name.clone()).collect();
-            let mut last: Option<Turn> = None;
-            while !self.world.book.is_taken(addr) {
-                let Some(turn) = self.waiting.next_for(addr, &pools, last.as_ref()) else { break };
-                if self.is_engaged(&turn.1) {
-                    // Its turn all the same: the report of its call brings us back. Meanwhile nobody
-                    // who has just arrived may have the address.
-                    self.freed.insert(addr);
-                    self.world.book.take(addr);
-                    break;
-                }
-                self.plan_service(&turn.1, now, effects);
-                last = Some(turn);
-            }
-        }
     }
 
     fn plan_pool_status(&mut self, now: Now, effects: &mut Vec<Effect>) {

@@ -82,6 +82,11 @@ impl Request {
             Self::Any | Self::Bad(_) => None,
         }
     }
+
+    /// Whether it leaves it to nobody else which address of the family it is.
+    pub(super) fn is_about(&self, family: Family) -> bool {
+        matches!(self, Self::Bad(_)) || self.of(family).is_some()
+    }
 }
 
 /// A Service of type `LoadBalancer`: the minimum the planner needs of it.

@@ -28,6 +28,8 @@ pub(super) struct Wait {
     pub verdicts: Vec<(PoolName, Reason)>,
     /// That somebody with this sharing key has an address to share.
     pub sharing_key: Option<String>,
+    /// It takes nothing as long as it cannot have everything.
+    pub all_or_nothing: bool,
 }
 
 impl Wait {
@@ -41,6 +43,7 @@ impl Wait {
             quotas: Vec::new(),
             verdicts: Vec::new(),
             sharing_key: service.terms.as_ref().and_then(|terms| terms.key.clone()),
+            all_or_nothing: service.require_all,
         }
     }
 
@@ -72,6 +75,7 @@ pub(super) struct Waiting {
     by_pool: BTreeMap<(PoolName, Family), BTreeSet<Turn>>,
     by_quota: BTreeMap<(PoolName, String), BTreeSet<Turn>>,
     by_key: BTreeMap<String, BTreeSet<Turn>>,
+    all_or_nothing: BTreeSet<Turn>,
     /// For whom a pool is in question, and why it does not serve them.
     refused_by: BTreeMap<PoolName, BTreeMap<Turn, Reason>>,
 }
@@ -91,6 +95,9 @@ impl Waiting {
         }
         for (pool, reason) in &wait.verdicts {
             self.refused_by.entry(pool.clone()).or_default().insert(turn.clone(), *reason);
+        }
+        if wait.all_or_nothing {
+            self.all_or_nothing.insert(turn.clone());
         }
         if let Some(sharing_key) = &wait.sharing_key {
             self.by_key.entry(sharing_key.clone()).or_default().insert(turn);
@@ -120,6 +127,7 @@ impl Waiting {
                 }
             }
         }
+        self.all_or_nothing.remove(&turn);
         if let Some(sharing_key) = wait.sharing_key {
             leave(&mut self.by_key, &sharing_key, &turn);
         }
@@ -176,17 +184,38 @@ impl Waiting {
         self.by_key.get(key).into_iter().flatten().cloned().collect()
     }
 
-    /// The oldest that could use this address, in one of these pools, and that comes after `last`.
-    pub(super) fn next_for(
+    /// All that wait and take nothing as long as they cannot have everything, oldest first.
+    pub(super) fn all_or_nothing(&self) -> Vec<ServiceKey> {
+        self.all_or_nothing.iter().map(|(_, key)| key.clone()).collect()
+    }
+
+    /// The oldest that waits for exactly this address and comes after `last`.
+    pub(super) fn next_for(&self, addr: IpAddr, last: Option<&Turn>) -> Option<&Turn> {
+        after(self.by_addr.get(&addr)?, last)
+    }
+
+    /// The oldest that waits for any address of the family in the pool and comes after `last`.
+    pub(super) fn next_for_pool(
         &self,
-        addr: IpAddr,
-        pools: &[PoolName],
+        pool: &(PoolName, Family),
         last: Option<&Turn>,
-    ) -> Option<Turn> {
-        let family = Family::of(addr);
-        let exact = self.by_addr.get(&addr);
-        let any = pools.iter().filter_map(|pool| self.by_pool.get(&(pool.clone(), family)));
-        exact.into_iter().chain(any).filter_map(|turns| after(turns, last)).min().cloned()
+    ) -> Option<&Turn> {
+        after(self.by_pool.get(pool)?, last)
+    }
+
+    /// Whether somebody waits for exactly this address.
+    pub(super) fn is_awaited(&self, addr: IpAddr) -> bool {
+        self.by_addr.contains_key(&addr)
+    }
+
+    /// Whether one waits for exactly this address.
+    pub(super) fn waits_for(&self, addr: IpAddr, turn: &Turn) -> bool {
+        self.by_addr.get(&addr).is_some_and(|turns| turns.contains(turn))
+    }
+
+    /// Whether one waits for any address of the family in the pool.
+    pub(super) fn waits_for_pool(&self, pool: &(PoolName, Family), turn: &Turn) -> bool {
+        self.by_pool.get(pool).is_some_and(|turns| turns.contains(turn))
     }
 }
 
@@ -220,26 +249,31 @@ mod tests {
             quotas: Vec::new(),
             verdicts: pools.iter().map(|pool| (PoolName::new(pool), Reason::Draining)).collect(),
             sharing_key: Some("k".to_owned()),
+            all_or_nothing: true,
         }
     }
 
     #[test]
-    fn the_oldest_is_found_whether_it_waits_for_the_address_or_for_the_pool() {
+    fn those_who_wait_are_found_oldest_first_by_what_they_wait_for() {
         let mut waiting = Waiting::default();
         let key = |name: &str| ServiceKey::new("shop", name);
         waiting.set(&key("young"), wait(30, &["10.0.0.1"], &[]));
         waiting.set(&key("old"), wait(10, &[], &["a"]));
         waiting.set(&key("middle"), wait(20, &[], &["a", "b"]));
         waiting.set(&key("elsewhere"), wait(1, &[], &["c"]));
-        let mut order = Vec::new();
-        let mut last = None;
+        let in_order = |next: &dyn Fn(Option<&Turn>) -> Option<Turn>| {
+            std::iter::successors(next(None), |last| next(Some(last)))
+                .map(|(_, key)| key.name().to_owned())
+                .collect::<Vec<_>>()
+        };
         let pools = [PoolName::new("a"), PoolName::new("b")];
-        while let Some(turn) = waiting.next_for("10.0.0.1".parse().unwrap(), &pools, last.as_ref())
-        {
-            order.push(turn.1.name().to_owned());
-            last = Some(turn);
-        }
-        assert_eq!(order, ["old", "middle", "young"]);
+        let addr = "10.0.0.1".parse().unwrap();
+        let of_pool = (pools[0].clone(), Family::V4);
+        assert_eq!(in_order(&|last| waiting.next_for(addr, last).cloned()), ["young"]);
+        assert_eq!(
+            in_order(&|last| waiting.next_for_pool(&of_pool, last).cloned()),
+            ["old", "middle"]
+        );
         assert_eq!(waiting.under_key("k").len(), 4);
         assert_eq!((waiting.count_for(&pools[0]), waiting.count_for(&pools[1])), (2, 1));
         let longest: Vec<_> = waiting.longest_for(&pools[0]).collect();
@@ -254,6 +288,6 @@ mod tests {
         }
         assert!(waiting.by_addr.is_empty() && waiting.by_pool.is_empty());
         assert!(waiting.by_quota.is_empty() && waiting.by_key.is_empty());
-        assert!(waiting.refused_by.is_empty());
+        assert!(waiting.refused_by.is_empty() && waiting.all_or_nothing.is_empty());
     }
 }

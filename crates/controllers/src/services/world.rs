@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    time::Duration,
 };
 
 use landfall_ipam::{Book, Family, PoolName, Terms};
@@ -43,8 +44,8 @@ pub(super) struct World {
 /// What is under way about the claim on an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Busy {
-    /// A write.
-    Writing,
+    /// A write. If it goes well, the claim is this; none if it is deleted.
+    Writing(Option<Box<ClaimView>>),
     /// A live read is due or under way; that Service waits for what it says.
     Looking { for_whom: Option<ServiceKey> },
 }
@@ -52,6 +53,14 @@ pub(super) enum Busy {
 impl World {
     pub(super) fn claim(&self, addr: IpAddr) -> Option<&ClaimView> {
         self.claims.get(&addr)
+    }
+
+    /// The claim on an address as it will be if what is under way goes well.
+    pub(super) fn claim_to_be(&self, addr: IpAddr) -> Option<&ClaimView> {
+        match self.busy.get(&addr) {
+            Some(Busy::Writing(claim)) => claim.as_deref(),
+            Some(Busy::Looking { .. }) | None => self.claim(addr),
+        }
     }
 
     pub(super) fn is_busy(&self, addr: IpAddr) -> bool {
@@ -70,18 +79,19 @@ impl World {
         self.namespaces.get(&namespace.to_owned()).unwrap_or(&self.no_labels)
     }
 
-    /// Claims that name this very Service under the class it has and that it may hold together with
-    /// whoever else they name.
-    pub(super) fn claims_of(&self, service: &ServiceView) -> Vec<&ClaimView> {
+    /// Claims that name this very Service under the class it has.
+    pub(super) fn claims_naming(&self, service: &ServiceView) -> impl Iterator<Item = &ClaimView> {
         let held = self.held.get(&service.key);
         let claims = held.into_iter().flatten().filter_map(|addr| self.claims.get(addr));
-        claims
-            .filter(|claim| {
-                let holder = claim.holder(service);
-                holder.is_some_and(|holder| holder.legacy || holder.class == service.class)
-                    && claim.clash(service).is_none()
-            })
-            .collect()
+        claims.filter(|claim| {
+            let holder = claim.holder(service);
+            holder.is_some_and(|holder| holder.legacy || holder.class == service.class)
+        })
+    }
+
+    /// Those of them that it may hold together with whoever else they name.
+    pub(super) fn claims_of(&self, service: &ServiceView) -> Vec<&ClaimView> {
+        self.claims_naming(service).filter(|claim| claim.clash(service).is_none()).collect()
     }
 
     /// Whether every watch has listed once.
@@ -101,9 +111,18 @@ impl World {
         self.given.get(&(pool.clone(), namespace.to_owned())).map_or(0, BTreeSet::len)
     }
 
-    /// Counts an address of a pool for a namespace.
-    pub(super) fn give(&mut self, pool: &PoolName, namespace: &str, addr: IpAddr) {
-        self.given.entry((pool.clone(), namespace.to_owned())).or_default().insert(addr);
+    /// Counts an address of a pool for a namespace; says whether that makes it as many as it may
+    /// hold.
+    pub(super) fn give(&mut self, pool: &PoolName, namespace: &str, addr: IpAddr) -> bool {
+        let new = self.given.entry((pool.clone(), namespace.to_owned())).or_default().insert(addr);
+        let limit = self.limit_of(pool, namespace).and_then(|limit| usize::try_from(limit).ok());
+        new && limit == Some(self.count_of(pool, namespace))
+    }
+
+    /// How many addresses of a pool a namespace may hold; `None` is no limit.
+    pub(super) fn limit_of(&self, pool: &PoolName, namespace: &str) -> Option<u32> {
+        let limit = self.pools.get(pool)?.quota.as_ref()?.of(namespace)?;
+        Some(u32::try_from(limit).unwrap_or_default())
     }
 
     /// Counts an address no more; says for which pool and namespace it had counted.
@@ -122,12 +141,16 @@ impl World {
         counted.then_some(key)
     }
 
-    /// Counts an address for a holder: for its namespace's quota and for its sharing key.
-    pub(super) fn count(&mut self, pool: Option<&PoolName>, holder: &HolderView, addr: IpAddr) {
-        if let Some(pool) = pool {
-            self.give(pool, holder.key.namespace(), addr);
-        }
+    /// Counts an address for a holder: for its namespace's quota and for its sharing key. Says
+    /// whether that makes it as many as the namespace may hold.
+    pub(super) fn count(
+        &mut self,
+        pool: Option<&PoolName>,
+        holder: &HolderView,
+        addr: IpAddr,
+    ) -> bool {
         self.offer(holder.terms.as_deref(), addr);
+        pool.is_some_and(|pool| self.give(pool, holder.key.namespace(), addr))
     }
 
     /// Counts an address for the sharing key of somebody who has it or is about to.
@@ -153,15 +176,53 @@ impl World {
         counted.is_some_and(|addrs| addrs.contains(&addr))
     }
 
-    /// The address of a family that is kept for this Service: one for it by name before one for any
-    /// of its namespace, and then the lowest.
-    pub(super) fn kept_for(&self, service: &ServiceView, family: Family) -> Option<IpAddr> {
-        let lowest = |name: Option<&str>| {
-            let whom = (service.key.namespace().to_owned(), name.map(str::to_owned));
-            let mut kept = self.kept.get(&whom)?.iter().copied();
-            kept.find(|addr| Family::of(*addr) == family)
-        };
-        lowest(Some(service.key.name())).or_else(|| lowest(None))
+    /// The address of a family that is kept for this Service, and its pool: one for it by name
+    /// before one for any of its namespace, and then the lowest.
+    pub(super) fn kept_for(
+        &self,
+        service: &ServiceView,
+        family: Family,
+    ) -> Option<(IpAddr, &PoolName)> {
+        let whom = [Some(service.key.name()), None];
+        let namespace = service.key.namespace();
+        let kept = whom
+            .into_iter()
+            .filter_map(|name| self.kept.get(&(namespace.to_owned(), name.map(str::to_owned))));
+        let held = self.held.get(&service.key).into_iter();
+        let of_family =
+            kept.chain(held).flatten().copied().filter(|addr| Family::of(*addr) == family);
+        let fitting = of_family.filter_map(|addr| {
+            let for_any = self.keeps(self.claim_to_be(addr)?, service)?;
+            let pool = self.book.pool_of(addr).filter(|_| !self.outside.contains_key(&addr))?;
+            Some((for_any, addr, &pool.name))
+        });
+        fitting.min().map(|(_, addr, pool)| (addr, pool))
+    }
+
+    /// Whether a claim keeps its address for this Service, and if so, whether for any other of the
+    /// namespace as well.
+    ///
+    /// A Service may be deleted and made anew before anybody looks. Its address is then kept as if
+    /// the deletion had been seen in time.
+    fn keeps(&self, claim: &ClaimView, service: &ServiceView) -> Option<bool> {
+        let left = claim.left_by_namesake(service);
+        match &claim.reserved {
+            Some(kept) if left || claim.waits_for().is_some() => {
+                kept.is_for(&service.key).then_some(kept.name.is_none())
+            }
+            None if left => self.retain_for(claim).map(|_| false),
+            Some(_) | None => None,
+        }
+    }
+
+    /// How long the pool of a claim keeps the address of a deleted Service for it.
+    pub(super) fn retain_for(&self, claim: &ClaimView) -> Option<Duration> {
+        self.pools.get(claim.pool.as_ref()?)?.retain_for
+    }
+
+    /// Who outside the ledger has an address, for people.
+    pub(super) fn outsider(&self, addr: IpAddr) -> Option<String> {
+        self.outside.get(&addr)?.first().map(ToString::to_string)
     }
 
     /// Who has a taken address, for people.
@@ -169,8 +230,8 @@ impl World {
         if let Some(claim) = self.claims.get(&addr) {
             return claim.described();
         }
-        if let Some(outsider) = self.outside.get(&addr).and_then(BTreeSet::first) {
-            return outsider.to_string();
+        if let Some(outsider) = self.outsider(addr) {
+            return outsider;
         }
         match self.shown.get(&addr).and_then(BTreeSet::first) {
             Some(key) => format!("Service {key}, which shows it without a claim"),

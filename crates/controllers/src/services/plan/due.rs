@@ -109,7 +109,7 @@ impl Planner {
             }
             let (uid, version) = (claim.uid.clone(), claim.version);
             effects.push(Effect::Expire { addr, uid, version });
-            self.world.busy.insert(addr, Busy::Writing);
+            self.world.busy.insert(addr, Busy::Writing(None));
         }
     }
 

@@ -7,7 +7,7 @@ use landfall_ipam::PoolName;
 use super::{ClaimView, Planner, PoolView, ServiceKey, ServiceView, Source};
 use crate::services::{
     store::Put,
-    view::{HolderView, Outsider, OutsiderKind, Version},
+    view::{Outsider, OutsiderKind, Version},
 };
 
 /// A change of one watched object.
@@ -90,23 +90,14 @@ impl Planner {
         }
         for holder in &holders {
             self.world.held.entry(holder.key.clone()).or_default().insert(addr);
-            self.world.count(pool.as_ref(), holder, addr);
+            self.count(pool.as_ref(), holder, addr);
             self.mark(&holder.key);
-            self.wake_sharers(holder);
         }
         if let Some(reservation) = waits_for {
             self.expiries.extend(reservation.expires.map(|expires| (expires, addr)));
-            let mut wanting = self.waiting.in_namespace(&reservation.namespace);
-            wanting.retain(|key| reservation.is_for(key));
-            for key in wanting {
-                self.mark(&key);
-            }
             self.world.kept.entry(reservation.whom()).or_default().insert(addr);
         }
-        // Whoever waits for this very address is told who has it now.
-        for (_, key) in self.waiting.for_address(addr) {
-            self.mark(&key);
-        }
+        self.wake_about(addr);
         self.release_delays.remove(&addr);
         self.settle(addr);
     }
@@ -116,6 +107,7 @@ impl Planner {
         self.unindex_claim(old);
         self.release_delays.remove(&old.addr);
         self.settle(old.addr);
+        self.wake_about(old.addr);
         // Somebody who shows the address without a claim can have one now.
         for key in self.world.shown.get(&old.addr).cloned().unwrap_or_default() {
             self.mark(&key);
@@ -151,12 +143,22 @@ impl Planner {
         }
     }
 
-    /// Whoever waits under the sharing key of a holder may be able to join it now.
-    fn wake_sharers(&mut self, holder: &HolderView) {
-        let Some(key) = holder.terms.as_ref().and_then(|terms| terms.key.as_deref()) else {
-            return;
-        };
-        for (_, key) in self.waiting.under_key(key) {
+    /// Something became of an address. Whoever waits for it is told what; whoever it is kept for,
+    /// or waits under the sharing key of a holder, may be able to have it now.
+    fn wake_about(&mut self, addr: IpAddr) {
+        let mut turns = self.waiting.for_address(addr);
+        let mut kept_for = Vec::new();
+        if let Some(claim) = self.world.claim(addr) {
+            for holder in claim.holders() {
+                let key = holder.terms.as_ref().and_then(|terms| terms.key.as_deref());
+                turns.extend(key.into_iter().flat_map(|key| self.waiting.under_key(key)));
+            }
+            if let Some(reservation) = claim.waits_for() {
+                kept_for = self.waiting.in_namespace(&reservation.namespace);
+                kept_for.retain(|key| reservation.is_for(key));
+            }
+        }
+        for key in turns.into_iter().map(|(_, key)| key).chain(kept_for) {
             self.mark(&key);
         }
     }
@@ -166,6 +168,7 @@ impl Planner {
             self.freed.insert(addr);
         }
         self.status_dirty = true;
+        self.claims_changed = true;
         if !self.world.is_busy(addr) {
             for key in std::mem::take(&mut self.later) {
                 self.mark(&key);
@@ -352,6 +355,7 @@ impl Planner {
         }
         for addr in touched {
             self.settle(addr);
+            self.wake_about(addr);
         }
     }
 }

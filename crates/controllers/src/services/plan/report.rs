@@ -2,13 +2,15 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use landfall_ipam::PoolName;
+
 use super::{
     About, Busy, ClaimView, Effect, Note, Now, Planner, ServiceKey, Source,
     due::{Delay, FIRST_DELAY, delay_after},
 };
 use crate::services::{
     effect::{Answer, Failure, Report},
-    view::Version,
+    view::{HolderView, Version},
 };
 
 impl Planner {
@@ -17,20 +19,18 @@ impl Planner {
         let Report { effect, result } = report;
         match effect {
             Effect::Take { addr, pool, holder } => {
-                // Until we know better, the address still counts for the namespace.
-                let open = matches!(&result, Ok(Answer::Claim(_)) | Err(Failure::Unknown(_)));
-                if !open {
-                    self.ungive(&pool, holder.key.namespace(), addr);
-                    let key = holder.terms.as_ref().and_then(|terms| terms.key.as_deref());
-                    self.world.unoffer(key.unwrap_or_default(), addr);
-                    self.recount(addr);
-                }
+                let open = matches!(&result, Err(Failure::Unknown(_)));
                 self.on_claim_write(addr, &holder.key, result, now);
+                self.uncount_unless(open, Some(&pool), &holder, addr);
                 None
             }
             // The other holders are marked by the claim's own change.
-            Effect::Touch { key, addr, .. } => {
+            Effect::Touch { key, addr, pool, holders, .. } => {
+                let open = matches!(&result, Err(Failure::Unknown(_)));
                 self.on_claim_write(addr, &key, result, now);
+                if let Some(holder) = holders.iter().find(|holder| holder.key == key) {
+                    self.uncount_unless(open, pool.as_ref(), holder, addr);
+                }
                 None
             }
             Effect::Publish { key, note, .. } => self.on_published(&key, note, result, now),
@@ -167,7 +167,7 @@ impl Planner {
     ) {
         let for_whom = match self.world.busy.get(&addr) {
             Some(Busy::Looking { for_whom }) => for_whom.clone(),
-            Some(Busy::Writing) | None => None,
+            Some(Busy::Writing(_)) | None => None,
         };
         match result {
             Ok(Answer::Claim(claim)) => {
@@ -271,6 +271,26 @@ impl Planner {
         self.service_delays.insert(key.clone(), (delay_after(tries, now), refused));
     }
 
+    /// An address that a write did not bring counts no more, unless that is still open.
+    fn uncount_unless(
+        &mut self,
+        open: bool,
+        pool: Option<&PoolName>,
+        holder: &HolderView,
+        addr: IpAddr,
+    ) {
+        let claim = self.world.claim(addr).filter(|claim| claim.pool.as_ref() == pool);
+        if open || claim.is_some_and(|claim| claim.holders().contains(holder)) {
+            return;
+        }
+        if let Some(pool) = pool {
+            self.ungive(pool, holder.key.namespace(), addr);
+        }
+        let key = holder.terms.as_ref().and_then(|terms| terms.key.as_deref());
+        self.world.unoffer(key.unwrap_or_default(), addr);
+        self.recount(addr);
+    }
+
     /// An address that nobody has after all counts for no pool.
     fn ungive_everywhere(&mut self, addr: IpAddr, namespace: &str) {
         let counted = self
@@ -293,7 +313,7 @@ impl Planner {
         let Some(claim) = self.world.claim(addr) else { return };
         let (pool, holders) = (claim.pool.clone(), claim.holders().to_vec());
         for holder in holders {
-            self.world.count(pool.as_ref(), &holder, addr);
+            self.count(pool.as_ref(), &holder, addr);
         }
     }
 

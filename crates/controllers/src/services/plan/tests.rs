@@ -10,6 +10,8 @@ use super::super::{
 };
 use super::*;
 
+mod promises;
+
 /// A step of a random story; numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
 enum Step {

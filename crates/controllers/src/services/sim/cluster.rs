@@ -230,6 +230,21 @@ impl Cluster {
         }
     }
 
+    /// A user deletes a Service and creates it from the same manifest, before anybody looks.
+    pub(in crate::services) fn recreate_service(&mut self, key: &str) {
+        let Some(old) = self.services.get(&ServiceKey::parse(key).unwrap()).cloned() else {
+            return;
+        };
+        self.delete_service(key);
+        self.create_service(key);
+        self.edit_service(key, |stored| {
+            let (uid, created) = (stored.view.uid.clone(), stored.view.created);
+            let (shows, conditions) = (Vec::new(), Vec::new());
+            *stored =
+                Stored { view: ServiceView { uid, created, shows, conditions, ..old.view }, ..old };
+        });
+    }
+
     pub(in crate::services) fn delete_claim(&mut self, addr: IpAddr) {
         if self.claims.remove(&addr).is_some() {
             let version = self.next();
@@ -408,7 +423,10 @@ impl Cluster {
             return Ok(Answer::Claim(self.put_claim(addr, pool, others)));
         }
         self.writes.push("release");
-        let gone = !self.services.contains_key(&holder.key);
+        let gone = self
+            .services
+            .get(&holder.key)
+            .is_none_or(|stored| holder.uid.as_ref().is_some_and(|old| *old != stored.view.uid));
         let reservation = match then {
             Then::Reserve(reservation) => Some(reservation),
             Then::RetainIfGone(reservation) => Some(reservation).filter(|_| gone),

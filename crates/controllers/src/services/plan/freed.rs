@@ -1,0 +1,101 @@
+//! Addresses that became free, and whose turn it is to have them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use landfall_ipam::{Family, PoolName};
+
+use super::{Effect, Now, Planner};
+use crate::services::waiting::Turn;
+
+/// Addresses that nobody has taken yet, by who could wait for them.
+#[derive(Debug, Default)]
+struct Freed {
+    by_pool: BTreeMap<(PoolName, Family), BTreeSet<IpAddr>>,
+    /// Those that somebody asks for.
+    asked: BTreeSet<IpAddr>,
+}
+
+impl Freed {
+    fn remove(&mut self, addr: IpAddr) {
+        self.asked.remove(&addr);
+        self.by_pool.retain(|_, addrs| {
+            addrs.remove(&addr);
+            !addrs.is_empty()
+        });
+    }
+}
+
+impl Planner {
+    /// Gives addresses that became free to the oldest that can use them.
+    ///
+    /// One Service after the other, not one address after the other: whoever needs two would
+    /// otherwise take the second from somebody older.
+    pub(super) fn serve_freed(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let addrs = std::mem::take(&mut self.freed);
+        let mut freed = Freed::default();
+        for addr in &addrs {
+            self.world.settle(*addr);
+        }
+        for addr in addrs.into_iter().filter(|addr| !self.world.book.is_taken(*addr)) {
+            for pool in self.world.book.pools().filter(|pool| pool.contains(addr)) {
+                let key = (pool.name.clone(), Family::of(addr));
+                freed.by_pool.entry(key).or_default().insert(addr);
+            }
+            if self.waiting.is_awaited(addr) {
+                freed.asked.insert(addr);
+            }
+        }
+        let mut last: Option<Turn> = None;
+        while let Some(turn) = self.next_turn(&freed, last.as_ref()) {
+            // What was given back may have been in the way of somebody older in another sense.
+            let eased = self.eased.first().filter(|eased| **eased < turn).cloned();
+            if let Some(eased) = eased {
+                self.eased.remove(&eased);
+                self.serve(&eased, &mut freed, now, effects);
+            } else {
+                self.serve(&turn, &mut freed, now, effects);
+                last = Some(turn);
+            }
+        }
+        self.eased.clear();
+    }
+
+    /// The oldest that could use one of these addresses and that comes after `last`.
+    fn next_turn(&self, freed: &Freed, last: Option<&Turn>) -> Option<Turn> {
+        let pools = freed.by_pool.keys().filter_map(|pool| self.waiting.next_for_pool(pool, last));
+        let asked = freed.asked.iter().filter_map(|addr| self.waiting.next_for(*addr, last));
+        pools.chain(asked).min().cloned()
+    }
+
+    fn serve(&mut self, turn: &Turn, freed: &mut Freed, now: Now, effects: &mut Vec<Effect>) {
+        let taken: Vec<IpAddr> =
+            if self.is_engaged(&turn.1) {
+                // Its turn all the same: the report of its call brings us back. Meanwhile nobody who
+                // has just arrived may have what it waits for.
+                let by_pool = freed.by_pool.iter();
+                let of_pools = by_pool.filter(|(pool, _)| self.waiting.waits_for_pool(pool, turn));
+                let asked = freed.asked.iter().filter(|addr| self.waiting.waits_for(**addr, turn));
+                let held: Vec<_> =
+                    of_pools.flat_map(|(_, addrs)| addrs).chain(asked).copied().collect();
+                for addr in &held {
+                    self.freed.insert(*addr);
+                    self.world.book.take(*addr);
+                }
+                held
+            } else {
+                let planned = effects.len();
+                self.plan_service(&turn.1, now, effects);
+                let new = effects.iter().skip(planned);
+                new.filter_map(|effect| {
+                    if let Effect::Take { addr, .. } = effect { Some(*addr) } else { None }
+                })
+                .collect()
+            };
+        for addr in taken {
+            freed.remove(addr);
+        }
+    }
+}

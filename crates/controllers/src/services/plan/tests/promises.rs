@@ -1,0 +1,361 @@
+//! Single promises of the documents, each with the smallest story that once broke it.
+
+use landfall_ipam::Family;
+
+use super::*;
+use crate::services::view::Outsider;
+
+const BOTH: [Family; 2] = [Family::V4, Family::V6];
+
+fn edit_pool(sim: &mut Sim, change: impl FnOnce(&mut PoolView)) {
+    sim.cluster.put_pool(&PoolName::new("IPGroup/a"), change);
+}
+
+fn allow_each_namespace(sim: &mut Sim, addresses: i32) {
+    edit_pool(sim, |view| {
+        let per_namespace = Some(addresses);
+        view.quota = Some(landfall_api::Quota { per_namespace, ..Default::default() });
+    });
+}
+
+fn create(sim: &mut Sim, keys: &[&str]) {
+    for key in keys {
+        sim.cluster.create_service(key);
+    }
+}
+
+fn ask(sim: &mut Sim, key: &str, addrs: &[&str]) {
+    sim.cluster.edit_service(key, |stored| {
+        stored.view.request = Request::Addresses(addrs.iter().map(|addr| ip(addr)).collect());
+    });
+}
+
+fn want_both_families(sim: &mut Sim, key: &str, require: bool) {
+    sim.cluster.edit_service(key, |stored| {
+        stored.view.families = BOTH.to_vec();
+        stored.view.require_all = require;
+    });
+}
+
+fn reserve(sim: &mut Sim, addr: &str, namespace: &str, name: Option<&str>) {
+    let (namespace, name) = (namespace.to_owned(), name.map(str::to_owned));
+    sim.cluster.reserve(ip(addr), Reservation { namespace, name, expires: None });
+}
+
+fn set_node(sim: &mut Sim, name: &str, addrs: &[&str]) {
+    let addrs: Vec<_> = addrs.iter().map(|addr| ip(addr)).collect();
+    sim.cluster.set_outsider(&Outsider::Node(name.to_owned()), &addrs);
+}
+
+fn says(sim: &Sim, key: &str) -> (String, String) {
+    let (status, reason, _) = condition_of(sim, key);
+    (status, reason)
+}
+
+fn refused(reason: &str) -> (String, String) {
+    ("False".to_owned(), reason.to_owned())
+}
+
+fn restart_writes_nothing(sim: &mut Sim) {
+    let age = sim.cluster.age();
+    sim.crash(0);
+    sim.settle();
+    assert_eq!(sim.cluster.age(), age, "a restart writes nothing");
+}
+
+#[test]
+fn an_address_kept_by_name_in_no_pool_does_not_stand_before_one_kept_for_the_namespace() {
+    let mut sim = running(1);
+    reserve(&mut sim, "10.0.0.9", "shop", Some("web"));
+    reserve(&mut sim, "10.0.0.3", "shop", None);
+    create(&mut sim, &["shop/web"]);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.3"]);
+}
+
+#[test]
+fn an_address_that_is_kept_for_whoever_asks_but_lies_in_no_pool_is_not_kept_for_another() {
+    let mut sim = running(1);
+    reserve(&mut sim, "10.0.0.9", "shop", Some("web"));
+    create(&mut sim, &["shop/web"]);
+    ask(&mut sim, "shop/web", &["10.0.0.9"]);
+    sim.settle();
+    assert_eq!(says(&sim, "shop/web"), refused("OutsideEveryPool"));
+}
+
+#[test]
+fn a_service_made_anew_before_anybody_looks_comes_back_with_its_reserved_address() {
+    let mut sim = running(1);
+    reserve(&mut sim, "10.0.0.3", "shop", Some("web"));
+    create(&mut sim, &["shop/web"]);
+    sim.settle();
+    sim.cluster.recreate_service("shop/web");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.3"]);
+}
+
+#[test]
+fn a_service_made_anew_before_anybody_looks_comes_back_with_its_retained_address() {
+    let mut sim = running(1);
+    edit_pool(&mut sim, |view| view.retain_for = Some(Duration::from_hours(1)));
+    create(&mut sim, &["shop/a", "shop/b"]);
+    sim.settle();
+    sim.cluster.delete_service("shop/a");
+    sim.settle();
+    sim.cluster.recreate_service("shop/b");
+    sim.quiet();
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.1"], "not the lowest, which is free again");
+}
+
+#[test]
+fn a_service_made_anew_between_the_look_at_it_and_the_release_has_its_address_retained() {
+    let mut sim = running(1);
+    edit_pool(&mut sim, |view| view.retain_for = Some(Duration::from_hours(1)));
+    create(&mut sim, &["shop/a", "shop/b"]);
+    sim.quiet();
+    sim.cluster.delete_service("shop/b");
+    sim.deliver(0, Kind::Services, 9);
+    sim.plan(0);
+    create(&mut sim, &["shop/b"]);
+    sim.quiet();
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.1"]);
+}
+
+#[test]
+fn what_a_node_has_is_given_to_nobody_though_it_is_kept_for_him() {
+    let mut sim = running(1);
+    reserve(&mut sim, "10.0.0.0", "shop", Some("web"));
+    set_node(&mut sim, "n1", &["10.0.0.0"]);
+    create(&mut sim, &["shop/web"]);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.1"]);
+    sim.cluster.delete_service("shop/web");
+    create(&mut sim, &["shop/web"]);
+    ask(&mut sim, "shop/web", &["10.0.0.0"]);
+    sim.settle();
+    assert_eq!(says(&sim, "shop/web"), refused("TakenBy"));
+    set_node(&mut sim, "n1", &[]);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
+}
+
+#[test]
+fn what_a_node_has_is_given_to_nobody_though_he_could_share_it() {
+    let mut sim = sharing(&[("shop/a", "k", 80)]);
+    set_node(&mut sim, "n1", &["10.0.0.0"]);
+    share(&mut sim, "shop/b", "k", 443);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"], "nobody's address is taken away");
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.1"]);
+}
+
+#[test]
+fn whoever_asks_for_an_address_is_told_who_has_it_by_now() {
+    let mut sim = running(1);
+    create(&mut sim, &["shop/a", "shop/b"]);
+    sim.settle();
+    ask(&mut sim, "shop/b", &["10.0.0.0"]);
+    sim.settle();
+    for (nodes, expected) in [
+        (vec![("n1", "10.0.0.0"), ("n2", "10.0.0.0")], "Service shop/a"),
+        (vec![], "Node n1"),
+        (vec![("n1", "10.0.0.9")], "Node n2"),
+    ] {
+        for (node, addr) in nodes {
+            set_node(&mut sim, node, &[addr]);
+        }
+        if expected == "Node n1" {
+            sim.cluster.delete_service("shop/a");
+        }
+        sim.settle();
+        let (_, _, message) = condition_of(&sim, "shop/b");
+        let words = format!("keeps 10.0.0.1; 10.0.0.0 is taken by {expected}");
+        assert!(message.starts_with(&words), "{message}");
+    }
+}
+
+#[test]
+fn a_quota_counts_both_addresses_of_one_service() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0-10.0.0.3 fd00::-fd00::3", "");
+    allow_each_namespace(&mut sim, 1);
+    for (key, require) in [("shop/prefers", false), ("other/requires", true)] {
+        create(&mut sim, &[key]);
+        want_both_families(&mut sim, key, require);
+    }
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/prefers"), ["10.0.0.0"]);
+    assert_eq!(says(&sim, "other/requires"), refused("QuotaExceeded"));
+}
+
+#[test]
+fn a_quota_holds_for_those_who_join_at_the_same_time() {
+    let mut sim = running(1);
+    let share_with_all = |sim: &mut Sim, key: &str, sharing_key: &str, port: u16| {
+        share(sim, key, sharing_key, port);
+        sim.cluster.edit_service(key, |stored| {
+            let terms = stored.view.terms.as_deref().cloned().unwrap();
+            stored.view.terms = Some(Arc::new(Terms { with: vec!["*".to_owned()], ..terms }));
+        });
+    };
+    share_with_all(&mut sim, "other/a", "k", 80);
+    share_with_all(&mut sim, "other/b", "m", 80);
+    sim.settle();
+    allow_each_namespace(&mut sim, 1);
+    share_with_all(&mut sim, "shop/c", "k", 443);
+    share_with_all(&mut sim, "shop/d", "m", 443);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/c"), ["10.0.0.0"]);
+    assert_eq!(says(&sim, "shop/d"), refused("QuotaExceeded"));
+}
+
+#[test]
+fn a_quota_is_not_the_reason_where_the_pool_would_not_give_anyway() {
+    let mut sim = running(1);
+    allow_each_namespace(&mut sim, 1);
+    create(&mut sim, &["shop/has", "shop/v6"]);
+    sim.cluster.edit_service("shop/v6", |stored| stored.view.families = vec![Family::V6]);
+    sim.settle();
+    assert_eq!(says(&sim, "shop/v6"), refused("FamilyMissing"));
+}
+
+#[test]
+fn those_who_wait_say_when_their_namespace_may_hold_no_more() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0", "");
+    allow_each_namespace(&mut sim, 1);
+    create(&mut sim, &["other/has", "shop/first", "shop/second"]);
+    sim.settle();
+    assert_eq!(says(&sim, "shop/second"), refused("Exhausted"));
+    sim.cluster.delete_service("other/has");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/first"), ["10.0.0.0"]);
+    assert_eq!(says(&sim, "shop/second"), refused("QuotaExceeded"));
+}
+
+#[test]
+fn whoever_requires_both_families_keeps_what_it_has_until_it_can_have_both() {
+    let mut sim = running(1);
+    create(&mut sim, &["shop/web"]);
+    sim.settle();
+    want_both_families(&mut sim, "shop/web", true);
+    ask(&mut sim, "shop/web", &["10.0.0.2"]);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
+    assert_eq!(says(&sim, "shop/web"), refused("FamilyMissing"));
+    // Nor does it lose what it came with.
+    sim.cluster.edit_service("shop/web", |stored| stored.view.request = Request::Any);
+    sim.settle();
+    sim.cluster.delete_claim(ip("10.0.0.0"));
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
+    assert_eq!(sim.cluster.violations().len(), 0);
+}
+
+#[test]
+fn whoever_requires_both_families_says_what_it_misses_also_when_others_take_it() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0", "");
+    create(&mut sim, &["shop/both"]);
+    want_both_families(&mut sim, "shop/both", true);
+    sim.settle();
+    assert_eq!(says(&sim, "shop/both"), refused("FamilyMissing"));
+    create(&mut sim, &["shop/web"]);
+    sim.settle();
+    assert_eq!(says(&sim, "shop/both"), refused("Exhausted"));
+    restart_writes_nothing(&mut sim);
+}
+
+#[test]
+fn one_family_is_enough_for_whoever_prefers_both_and_got_the_address_it_asked_for() {
+    let mut sim = running(1);
+    create(&mut sim, &["shop/web", "shop/in-vain"]);
+    for (key, addr) in [("shop/web", "10.0.0.2"), ("shop/in-vain", "10.0.0.9")] {
+        want_both_families(&mut sim, key, false);
+        ask(&mut sim, key, &[addr]);
+    }
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.2"]);
+    assert_eq!(says(&sim, "shop/web"), ("True".to_owned(), "Allocated".to_owned()));
+    assert_eq!(says(&sim, "shop/in-vain"), refused("OutsideEveryPool"));
+}
+
+#[test]
+fn whoever_clashes_leaves_also_when_no_pool_serves_its_class_any_more() {
+    let mut sim = running(1);
+    let class = |view: &mut PoolView| view.class = Some("some.example/lb".into());
+    edit_pool(&mut sim, class);
+    for (key, port) in [("shop/a", 80), ("shop/b", 443)] {
+        share(&mut sim, key, "k", port);
+        sim.cluster.edit_service(key, |stored| {
+            stored.view = stored.view.clone().of_class("some.example/lb");
+        });
+    }
+    sim.settle();
+    edit_pool(&mut sim, |view| view.class = None);
+    share(&mut sim, "shop/b", "k", 80);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"]);
+    assert_eq!(shown_by(&sim, "shop/b"), [] as [&str; 0]);
+    assert_eq!(sim.cluster.violations().len(), 0);
+}
+
+/// Everybody who has an address.
+fn served(sim: &Sim) -> Vec<String> {
+    let all = shown(sim).into_iter().filter(|(_, addrs)| !addrs.is_empty());
+    all.map(|(key, _)| key).collect()
+}
+
+#[test]
+fn nobody_younger_is_served_while_somebody_looks_whom_to_share_with() {
+    let mut sim = running(1);
+    sim.cluster.delete_pool(&PoolName::new("IPGroup/a"));
+    for (key, port) in [("shop/a", 80), ("shop/b", 80)] {
+        share(&mut sim, key, "k", port);
+    }
+    create(&mut sim, &["shop/young"]);
+    sim.settle();
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0-10.0.0.1", "");
+    sim.settle();
+    assert_eq!(served(&sim), ["shop/a", "shop/b"]);
+}
+
+#[test]
+fn nobody_younger_is_served_while_an_address_kept_for_two_is_taken() {
+    let mut sim = running(1);
+    sim.cluster.delete_pool(&PoolName::new("IPGroup/a"));
+    reserve(&mut sim, "10.0.0.0", "shop", None);
+    create(&mut sim, &["shop/a", "shop/b", "other/young"]);
+    sim.settle();
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0-10.0.0.1", "");
+    sim.settle();
+    assert_eq!(served(&sim), ["shop/a", "shop/b"]);
+}
+
+#[test]
+fn an_address_that_is_given_back_goes_to_the_oldest_also_if_a_quota_was_in_its_way() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0", "");
+    allow_each_namespace(&mut sim, 1);
+    create(&mut sim, &["shop/has", "shop/old", "other/young"]);
+    sim.settle();
+    sim.cluster.delete_service("shop/has");
+    sim.settle();
+    assert_eq!(served(&sim), ["shop/old"]);
+}
+
+#[test]
+fn whoever_gets_one_freed_address_does_not_take_another_from_somebody_older() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0 fd00::", "");
+    create(&mut sim, &["shop/has", "shop/old", "shop/young"]);
+    for key in ["shop/has", "shop/young"] {
+        want_both_families(&mut sim, key, false);
+    }
+    sim.cluster.edit_service("shop/old", |stored| stored.view.families = vec![Family::V6]);
+    sim.settle();
+    sim.cluster.delete_service("shop/has");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/old"), ["fd00::"]);
+    assert_eq!(shown_by(&sim, "shop/young"), ["10.0.0.0"]);
+}
