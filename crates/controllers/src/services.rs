@@ -32,6 +32,8 @@ mod fixtures;
 #[cfg(test)]
 mod fuzz;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod observe;
 pub mod permissions;
 mod plan;

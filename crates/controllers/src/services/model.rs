@@ -1,0 +1,86 @@
+//! The planner against a naive model: long random stories with all features at once, in which after
+//! every step everybody must have and say exactly what the documents promise.
+//!
+//! The cluster is the simulated one with a single operator, and after each step everything comes to
+//! rest; what happens in between, with several operators, is told by the tests of the planner.
+
+use proptest::prelude::*;
+use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
+
+use self::{
+    acts::{Act, any_act},
+    compare::Shown,
+    reference::Model,
+};
+use super::sim::Sim;
+
+mod acts;
+mod compare;
+mod driver;
+mod reference;
+mod rules;
+
+impl ReferenceStateMachine for Model {
+    type State = Self;
+    type Transition = Act;
+
+    fn init_state() -> BoxedStrategy<Self> {
+        Just(Self::default()).boxed()
+    }
+
+    fn transitions(_: &Self) -> BoxedStrategy<Act> {
+        any_act().boxed()
+    }
+
+    fn apply(mut state: Self, act: &Act) -> Self {
+        state.step(act);
+        state
+    }
+}
+
+/// The real planner in its simulated cluster.
+struct Operated {
+    sim: Sim,
+    /// What everybody showed before the step.
+    before: Shown,
+}
+
+impl StateMachineTest for Operated {
+    type SystemUnderTest = Self;
+    type Reference = Model;
+
+    fn init_test(_: &Model) -> Self {
+        let mut sim = Sim::new(1);
+        sim.quiet();
+        Self { sim, before: Shown::new() }
+    }
+
+    fn apply(mut state: Self, after: &Model, act: Act) -> Self {
+        let age = state.sim.cluster.age();
+        driver::happen(&mut state.sim, &act, after);
+        if matches!(act, Act::Restart) {
+            assert_eq!(state.sim.cluster.age(), age, "a restart writes nothing");
+        }
+        driver::pass_a_moment(&mut state.sim);
+        assert_eq!(state.sim.plan(0), 0, "whoever has planned has nothing left to do");
+        compare::nobody_moved_without_reason(&state.before, &state.sim, &act, after);
+        state.before = compare::shown(&state.sim);
+        state
+    }
+
+    fn check_invariants(state: &Self, model: &Model) {
+        compare::all_is_well(&state.sim);
+        compare::everybody_is_served_as_promised(&state.sim, model);
+        compare::the_ledger_is_as_expected(&state.sim, model);
+        compare::nobody_starves(&state.sim, model);
+        compare::pools_tell_the_truth(&state.sim, model);
+    }
+}
+
+prop_state_machine! {
+    // 256 stories, and so about 100,000 steps, unless PROPTEST_CASES says more.
+    #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_planner_does_what_the_documents_promise(sequential 1..800 => Operated);
+}

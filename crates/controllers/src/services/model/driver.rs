@@ -1,0 +1,140 @@
+//! Makes happen in the simulated cluster what a story tells.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+
+use jiff::SignedDuration;
+use kube::core::Selector;
+use landfall_api::Quota;
+use landfall_ipam::{AddrBlock, Family, PoolName, Refusal};
+
+use super::{
+    super::{
+        sim::Sim,
+        view::{Outsider, PoolView, Request, Reservation},
+    },
+    acts::{Act, NODES, Name, Stack},
+    reference::{Model, Pool},
+};
+
+/// The label that selectors ask for.
+const LABEL: (&str, &str) = ("zone", "public");
+
+/// Lets one thing happen, and then everything that follows from it at once. What a user writes is read from
+/// the model, which knows it already.
+pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
+    let cluster = &mut sim.cluster;
+    match act {
+        Act::Create(name) => cluster.create_service(name),
+        Act::Delete(name) => cluster.delete_service(name),
+        Act::Recreate(name) => cluster.recreate_service(name),
+        Act::ToggleType(name) => cluster.edit_service(name, |stored| stored.load_balancer ^= true),
+        // As the API server allows it: only together with a change of type.
+        Act::Class(name, class) => cluster.edit_service(name, |stored| {
+            let class: Option<Arc<str>> = class.map(Arc::from);
+            if stored.load_balancer && stored.view.class != class {
+                stored.view.shows.clear();
+                stored.view.class = class;
+            }
+        }),
+        Act::Stack(name, _) | Act::Ask(name, _) => cluster.edit_service(name, |stored| {
+            let service = &after.services[name];
+            stored.view.families = service.stack.families();
+            stored.view.require_all = service.stack == Stack::Require;
+            stored.view.request = request(&service.asks, &stored.view.families);
+        }),
+        Act::AskPools(name, pools) => cluster.edit_service(name, |stored| {
+            let names = pools.iter().map(|pool| PoolName::new(pool));
+            stored.view.pools = (!pools.is_empty()).then(|| names.collect());
+        }),
+        Act::LabelService(name, on) => cluster.edit_service(name, |stored| {
+            let (key, value) = LABEL;
+            let label = on.then(|| (key.to_owned(), value.to_owned()));
+            stored.view.labels = label.into_iter().collect();
+        }),
+        Act::Share(name, terms) => cluster.edit_service(name, |stored| {
+            stored.view.terms = terms.clone().map(Arc::new);
+        }),
+        Act::LabelNamespace(name, on) => {
+            cluster.label_namespace(name, if *on { &[LABEL] } else { &[] });
+        }
+        Act::EditPool(name, _) => {
+            cluster.put_pool(&PoolName::new(name), |view| write_pool(view, &after.pools[name]));
+        }
+        Act::DeletePool(name) => cluster.delete_pool(&PoolName::new(name)),
+        Act::Reserve { addr, namespace, name, ends_in } => {
+            let expires = ends_in.map(|seconds| sim.wall() + SignedDuration::from_secs(seconds));
+            let (namespace, name) = ((*namespace).to_owned(), name.map(str::to_owned));
+            sim.cluster.reserve(*addr, Reservation { namespace, name, expires });
+        }
+        Act::Unreserve(addr) => {
+            if cluster.claims.get(addr).is_some_and(|claim| claim.waits_for().is_some()) {
+                cluster.delete_claim(*addr);
+            }
+        }
+        Act::Node(name, addrs) => cluster.set_outsider(&node(name), addrs),
+        Act::PassTime(seconds) => sim.pass_time(Duration::from_secs(seconds.unsigned_abs())),
+        Act::Restart => sim.crash(0),
+    }
+    sim.quiet();
+}
+
+/// A moment passes, so that pools say what they say at most once a second.
+pub(super) fn pass_a_moment(sim: &mut Sim) {
+    for _ in 0..2 {
+        sim.pass_time(Duration::from_secs(1));
+        sim.quiet();
+    }
+}
+
+fn node(name: Name) -> Outsider {
+    // One of them by another door: what counts is the address.
+    if name == NODES[0] {
+        Outsider::Node(name.to_owned())
+    } else {
+        Outsider::ApiServer(name.to_owned())
+    }
+}
+
+/// What is read from a Service that asks for these addresses.
+fn request(addrs: &[IpAddr], families: &[Family]) -> Request {
+    let mut asked: BTreeMap<Family, IpAddr> = BTreeMap::new();
+    for addr in addrs {
+        let family = Family::of(*addr);
+        if !families.contains(&family) {
+            return Request::Bad(Refusal::WrongFamily(*addr));
+        }
+        let other = *asked.entry(family).or_insert(*addr);
+        if other != *addr {
+            return Request::Bad(Refusal::TwoOfOneFamily(other, *addr));
+        }
+    }
+    if asked.is_empty() { Request::Any } else { Request::Addresses(asked.into_values().collect()) }
+}
+
+fn write_pool(view: &mut PoolView, pool: &Pool) {
+    let four = pool.v4.map(|(first, last)| format!("10.0.0.{first}-10.0.0.{last}"));
+    let six = pool.v6.map(|(first, last)| format!("fd00::{first}-fd00::{last}"));
+    let blocks: Vec<AddrBlock> =
+        four.iter().chain(&six).map(|text| text.parse().unwrap()).collect();
+    let excluded: Vec<AddrBlock> =
+        pool.excluded.iter().map(|addr| addr.to_string().parse().unwrap()).collect();
+    let mut written = landfall_ipam::Pool::new(view.name.clone(), blocks.clone(), excluded);
+    if pool.avoid_ends {
+        written = written.avoid_ends(blocks);
+    }
+    written.priority = pool.priority;
+    written.auto_assign = pool.auto_assign;
+    written.drain = pool.drain;
+    view.pool = if pool.broken { Err(vec!["it cannot be read".to_owned()]) } else { Ok(written) };
+    let selector = || Selector::from_iter([LABEL]);
+    view.namespaces = pool.some_namespaces.then(selector);
+    view.services = pool.some_services.then(selector);
+    view.class = pool.class.map(Arc::from);
+    let limit = |limit: u32| i32::try_from(limit).unwrap();
+    let (each, shop) = pool.quota;
+    view.quota = Some(Quota {
+        per_namespace: each.map(limit),
+        namespaces: shop.map(|shop| ("shop".to_owned(), limit(shop))).into_iter().collect(),
+    });
+    view.retain_for = pool.retain_for.map(|seconds| Duration::from_secs(seconds.unsigned_abs()));
+}

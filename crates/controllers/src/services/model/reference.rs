@@ -1,0 +1,273 @@
+//! The naive model: what users wrote, and who has what, in plain lists.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use landfall_ipam::{Family, Reason, Terms};
+
+use super::acts::{Act, Name, PoolEdit, Stack, v4, v6};
+
+/// A Service as its owner wrote it, and what it should have and say.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    /// A number that grows with every creation: the lower, the older.
+    pub(super) birth: u64,
+    pub(super) load_balancer: bool,
+    pub(super) class: Option<Name>,
+    pub(super) stack: Stack,
+    pub(super) asks: Vec<IpAddr>,
+    pub(super) pools: Vec<Name>,
+    pub(super) labelled: bool,
+    pub(super) terms: Option<Terms>,
+    pub(super) has: Vec<IpAddr>,
+    pub(super) says: Option<Says>,
+    pub(super) misses: Vec<No>,
+}
+
+/// What a condition says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    Allocated,
+    OutsidePool,
+    Refused(Reason),
+}
+
+/// A "no".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct No {
+    pub(super) reason: Reason,
+    /// The pools that would serve and cannot, or one of whose addresses is asked for in vain.
+    pub(super) pools: BTreeSet<Name>,
+    /// Whether it is about something that was asked for.
+    pub(super) asked: bool,
+}
+
+/// A pool as an administrator wrote it.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "as many as an administrator can write")]
+pub(super) struct Pool {
+    pub(super) v4: Option<(u8, u8)>,
+    pub(super) v6: Option<(u8, u8)>,
+    pub(super) excluded: Vec<IpAddr>,
+    pub(super) avoid_ends: bool,
+    pub(super) priority: i32,
+    pub(super) auto_assign: bool,
+    pub(super) drain: bool,
+    pub(super) some_namespaces: bool,
+    pub(super) some_services: bool,
+    pub(super) class: Option<Name>,
+    pub(super) quota: (Option<u32>, Option<u32>),
+    pub(super) retain_for: Option<i64>,
+    pub(super) broken: bool,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            v4: Some((0, 2)),
+            v6: None,
+            excluded: Vec::new(),
+            avoid_ends: false,
+            priority: 100,
+            auto_assign: true,
+            drain: false,
+            some_namespaces: false,
+            some_services: false,
+            class: None,
+            quota: (None, None),
+            retain_for: None,
+            broken: false,
+        }
+    }
+}
+
+impl Pool {
+    fn edit(&mut self, edit: &PoolEdit) {
+        match edit {
+            PoolEdit::V4(range) => self.v4 = *range,
+            PoolEdit::V6(range) => self.v6 = *range,
+            PoolEdit::Exclude(addrs) => self.excluded.clone_from(addrs),
+            PoolEdit::AvoidEnds(on) => self.avoid_ends = *on,
+            PoolEdit::Priority(priority) => self.priority = *priority,
+            PoolEdit::AutoAssign(on) => self.auto_assign = *on,
+            PoolEdit::Drain(on) => self.drain = *on,
+            PoolEdit::SomeNamespaces(on) => self.some_namespaces = *on,
+            PoolEdit::SomeServices(on) => self.some_services = *on,
+            PoolEdit::Class(class) => self.class = *class,
+            PoolEdit::Quota(each, shop) => self.quota = (*each, *shop),
+            PoolEdit::RetainFor(seconds) => self.retain_for = *seconds,
+            PoolEdit::Broken(on) => self.broken = *on,
+        }
+    }
+
+    /// Every address it covers, lowest first. Nobody knows what a broken one covers.
+    pub(super) fn covers(&self) -> Vec<IpAddr> {
+        let run = |range: Option<(u8, u8)>, addr: fn(u8) -> IpAddr| {
+            range.into_iter().flat_map(move |(first, last)| (first..=last).map(addr))
+        };
+        if self.broken { Vec::new() } else { run(self.v4, v4).chain(run(self.v6, v6)).collect() }
+    }
+
+    pub(super) fn has_family(&self, family: Family) -> bool {
+        self.covers().iter().any(|addr| Family::of(*addr) == family)
+    }
+
+    /// Whether it keeps to itself an address that network gear may mistake for another kind.
+    pub(super) fn holds_back(&self, addr: IpAddr) -> bool {
+        self.avoid_ends && addr == v4(0)
+    }
+
+    pub(super) fn limit(&self, namespace: &str) -> Option<u32> {
+        let (each, shop) = self.quota;
+        shop.filter(|_| namespace == "shop").or(each)
+    }
+}
+
+/// One entry of the ledger.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Claim {
+    pub(super) pool: Option<Name>,
+    pub(super) holders: Vec<Holder>,
+    pub(super) reserved: Option<Reserved>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    pub(super) name: Name,
+    pub(super) birth: u64,
+    pub(super) class: Option<Name>,
+    pub(super) terms: Option<Terms>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reserved {
+    pub(super) namespace: Name,
+    pub(super) name: Option<Name>,
+    /// A second on the clock.
+    pub(super) ends: Option<i64>,
+}
+
+impl Reserved {
+    pub(super) fn is_for(&self, service: Name) -> bool {
+        split(service).0 == self.namespace && self.name.is_none_or(|name| name == split(service).1)
+    }
+}
+
+/// Namespace and name.
+pub(super) fn split(service: Name) -> (Name, Name) {
+    service.split_once('/').expect("a namespace and a name")
+}
+
+/// Everything.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Model {
+    pub(super) services: BTreeMap<Name, Service>,
+    pub(super) pools: BTreeMap<Name, Pool>,
+    pub(super) labelled_namespaces: BTreeSet<Name>,
+    pub(super) nodes: BTreeMap<Name, Vec<IpAddr>>,
+    pub(super) claims: BTreeMap<IpAddr, Claim>,
+    /// Seconds.
+    pub(super) clock: i64,
+    births: u64,
+}
+
+impl Model {
+    /// Somebody does something, and everything comes to rest.
+    pub(super) fn step(&mut self, act: &Act) {
+        self.happen(act);
+        self.settle();
+        // A moment for what a pool says of itself, which it says at most once a second.
+        self.clock += 1;
+        self.settle();
+        self.clock += 1;
+    }
+
+    fn happen(&mut self, act: &Act) {
+        match act {
+            Act::Create(name) => self.create(name),
+            Act::Delete(name) => {
+                self.services.remove(name);
+            }
+            Act::Recreate(name) => {
+                self.births += 1;
+                let birth = self.births;
+                self.edit(name, |service| {
+                    let (has, says, misses) = (Vec::new(), None, Vec::new());
+                    *service = Service { birth, has, says, misses, ..service.clone() };
+                });
+            }
+            Act::ToggleType(name) => self.edit(name, |service| {
+                service.load_balancer ^= true;
+                if !service.load_balancer {
+                    service.has.clear();
+                    service.class = None;
+                }
+            }),
+            Act::Class(name, class) => self.edit(name, |service| {
+                if service.load_balancer && service.class != *class {
+                    service.has.clear();
+                    service.class = *class;
+                }
+            }),
+            Act::Stack(name, stack) => self.edit(name, |service| service.stack = *stack),
+            Act::Ask(name, addrs) => self.edit(name, |service| service.asks.clone_from(addrs)),
+            Act::AskPools(name, pools) => {
+                self.edit(name, |service| service.pools.clone_from(pools));
+            }
+            Act::LabelService(name, on) => self.edit(name, |service| service.labelled = *on),
+            Act::Share(name, terms) => self.edit(name, |service| service.terms.clone_from(terms)),
+            Act::LabelNamespace(name, true) => {
+                self.labelled_namespaces.insert(name);
+            }
+            Act::LabelNamespace(name, false) => {
+                self.labelled_namespaces.remove(name);
+            }
+            Act::EditPool(name, edit) => self.pools.entry(name).or_default().edit(edit),
+            Act::DeletePool(name) => {
+                self.pools.remove(name);
+            }
+            Act::Reserve { addr, namespace, name, ends_in } => {
+                let ends = ends_in.map(|seconds| self.clock + seconds);
+                let reserved = Some(Reserved { namespace, name: *name, ends });
+                let claim = Claim { reserved, ..Claim::default() };
+                self.claims.entry(*addr).or_insert(claim);
+            }
+            Act::Unreserve(addr) => {
+                if self.claims.get(addr).is_some_and(|claim| claim.holders.is_empty()) {
+                    self.claims.remove(addr);
+                }
+            }
+            Act::Node(name, addrs) => {
+                self.nodes.insert(name, addrs.clone());
+            }
+            Act::PassTime(seconds) => self.clock += seconds,
+            Act::Restart => {}
+        }
+    }
+
+    fn create(&mut self, name: Name) {
+        self.births += 1;
+        let new = Service {
+            birth: self.births,
+            load_balancer: true,
+            class: None,
+            stack: Stack::V4,
+            asks: Vec::new(),
+            pools: Vec::new(),
+            labelled: false,
+            terms: None,
+            has: Vec::new(),
+            says: None,
+            misses: Vec::new(),
+        };
+        self.services.entry(name).or_insert(new);
+    }
+
+    fn edit(&mut self, name: Name, change: impl FnOnce(&mut Service)) {
+        if let Some(service) = self.services.get_mut(name) {
+            change(service);
+        }
+    }
+}

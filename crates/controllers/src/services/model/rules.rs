@@ -1,0 +1,484 @@
+//! What the documents promise, written down once more: no index, no shortcut, nothing shared with
+//! the planner. Everything is looked at again until nothing changes.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use landfall_ipam::{Family, Reason, Terms};
+
+use super::{
+    acts::{Name, Stack},
+    reference::{Claim, Holder, Model, No, Pool, Reserved, Says, Service, split},
+};
+
+/// How near a pool came to a "yes", and the reason it stands for.
+type Verdict = (u8, Reason);
+const NOT_ASKED: Verdict = (0, Reason::NotSelected);
+const MISSING: Verdict = (1, Reason::PoolUnknown);
+const OTHER_CLASS: Verdict = (2, Reason::ClassUnknown);
+const NOT_SELECTED: Verdict = (3, Reason::NotSelected);
+const NO_FAMILY: Verdict = (4, Reason::FamilyMissing);
+const BROKEN: Verdict = (5, Reason::PoolInvalid);
+const DRAINING: Verdict = (6, Reason::Draining);
+const OVER_QUOTA: Verdict = (7, Reason::QuotaExceeded);
+const FULL: Verdict = (8, Reason::Exhausted);
+/// From here on the pool would serve, if only it could.
+const WOULD_SERVE: u8 = NO_FAMILY.0;
+
+/// More rounds than any chain of consequences takes.
+const MOST_ROUNDS: usize = 40;
+
+/// An address for a Service, and the pool that gives it if it is new to it.
+type Given = (IpAddr, Option<Name>);
+
+impl Model {
+    /// Lets everybody have what is theirs, oldest first, then takes back what was given up, until
+    /// nothing changes. Nobody gives up an address before all had their turn: whoever moves takes
+    /// the new one first.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..MOST_ROUNDS {
+            let mut oldest_first: Vec<(u64, Name)> =
+                self.services.iter().map(|(name, service)| (service.birth, *name)).collect();
+            oldest_first.sort_unstable();
+            let mut changed = false;
+            for (_, name) in oldest_first {
+                changed |= self.serve(name);
+            }
+            changed |= self.take_back();
+            if !changed {
+                return;
+            }
+        }
+        panic!("the model never comes to rest: {self:#?}");
+    }
+
+    /// Gives one Service what it can have now; says whether that is news to anybody.
+    fn serve(&mut self, name: Name) -> bool {
+        let service = &self.services[name];
+        if !service.load_balancer || self.is_foreign(name) {
+            let service = self.services.get_mut(name).expect("it is there");
+            service.misses.clear();
+            return false;
+        }
+        let (given, misses) = self.due(name);
+        let addrs: Vec<IpAddr> = given.iter().map(|(addr, _)| *addr).collect();
+        let content = misses.is_empty()
+            || (!addrs.is_empty()
+                && service.stack != Stack::Require
+                && misses.iter().all(|no| !no.asked));
+        let says = match misses.first() {
+            Some(no) if !content => Says::Refused(no.reason),
+            _ if addrs.iter().all(|addr| self.first_pool(*addr).is_some()) => Says::Allocated,
+            _ => Says::OutsidePool,
+        };
+        let (birth, class, terms) = (service.birth, service.class, service.terms.clone());
+        let mut changed = service.has != addrs;
+        for (addr, pool) in given {
+            let first_pool = self.first_pool(addr);
+            let claim = self.claims.entry(addr).or_default();
+            claim.pool = claim.pool.or(pool).or(first_pool);
+            let new = Holder { name, birth, class, terms: terms.clone() };
+            match claim.holders.iter_mut().find(|holder| holder.name == name) {
+                Some(holder) => {
+                    changed |= holder.terms != new.terms;
+                    *holder = new;
+                }
+                None => claim.holders.push(new),
+            }
+            // What was kept for a while has served its purpose.
+            claim.reserved = claim.reserved.take().filter(|reserved| reserved.ends.is_none());
+        }
+        let service = self.services.get_mut(name).expect("it is there");
+        service.has = addrs;
+        service.says = Some(says);
+        service.misses = misses;
+        changed
+    }
+
+    /// Frees what nobody has any more, unless it is kept for somebody; says whether there was any.
+    fn take_back(&mut self) -> bool {
+        let mut changed = false;
+        let clock = self.clock;
+        for addr in self.claims.keys().copied().collect::<Vec<_>>() {
+            let claim = &self.claims[&addr];
+            let (mut kept, mut gone) = (claim.clone(), Vec::new());
+            kept.holders.retain(|holder| {
+                let has = self.services.get(holder.name).is_some_and(|service| {
+                    service.birth == holder.birth && service.has.contains(&addr)
+                });
+                if !has {
+                    gone.push((holder.name, holder.birth));
+                }
+                has
+            });
+            changed |= !gone.is_empty();
+            if let Some((last, birth)) = gone.last().filter(|_| kept.holders.is_empty()) {
+                let bears_its_name = self.services.get(last);
+                let deleted = bears_its_name.is_none_or(|service| service.birth != *birth);
+                let seconds = self.retention(&kept).filter(|_| deleted);
+                let (namespace, name) = split(last);
+                let retained = seconds.map(|seconds| Reserved {
+                    namespace,
+                    name: Some(name),
+                    ends: Some(clock + seconds),
+                });
+                kept.reserved = kept.reserved.or(retained);
+            }
+            let over = |reserved: &Reserved| reserved.ends.is_some_and(|ends| ends <= clock);
+            if kept.holders.is_empty() && kept.reserved.as_ref().is_none_or(over) {
+                self.claims.remove(&addr);
+                changed = true;
+            } else {
+                self.claims.insert(addr, kept);
+            }
+        }
+        changed
+    }
+
+    /// How long the pool of a claim keeps the address for whoever comes again.
+    fn retention(&self, claim: &Claim) -> Option<i64> {
+        self.pools.get(claim.pool?)?.retain_for
+    }
+
+    /// Whether a Service is of a class that is another program's business.
+    pub(super) fn is_foreign(&self, name: Name) -> bool {
+        let service = &self.services[name];
+        let served = |class: Name| self.pools.values().any(|pool| pool.class == Some(class));
+        service.class.is_some_and(|class| !served(class)) && self.named_by(name).is_empty()
+    }
+
+    /// Addresses whose claims name this very Service, under the class it has.
+    fn named_by(&self, name: Name) -> Vec<IpAddr> {
+        let service = &self.services[name];
+        let names = |claim: &Claim| {
+            claim.holders.iter().any(|holder| {
+                (holder.name, holder.birth, holder.class) == (name, service.birth, service.class)
+            })
+        };
+        self.claims.iter().filter(|(_, claim)| names(claim)).map(|(addr, _)| *addr).collect()
+    }
+
+    /// What a Service should have now, and what it cannot have.
+    fn due(&self, name: Name) -> (Vec<Given>, Vec<No>) {
+        let service = &self.services[name];
+        let mut mine = self.named_by(name);
+        mine.retain(|addr| !self.clashes(name, &self.claims[addr]));
+        let old = |family: Family| {
+            let mut of_family = mine.iter().copied().filter(|addr| Family::of(*addr) == family);
+            of_family.next().map(|addr| (addr, None))
+        };
+        let mut given: Vec<Given> = Vec::new();
+        let mut misses = Vec::new();
+        for family in service.stack.families() {
+            let wish = wish(service, family);
+            let asked = match wish {
+                Ok(None) => None,
+                Ok(Some(addr)) if mine.contains(&addr) => Some(Ok((addr, None))),
+                Ok(Some(addr)) => Some(self.grant(name, addr, &given)),
+                Err(reason) => Some(Err(No { reason, pools: BTreeSet::new(), asked: true })),
+            };
+            let found = match asked {
+                Some(Ok(granted)) => Ok(granted),
+                Some(Err(no)) => match old(family) {
+                    Some(keeps) => {
+                        misses.push(no);
+                        Ok(keeps)
+                    }
+                    None => Err(no),
+                },
+                None => old(family).map_or_else(|| self.find(name, family, &given), Ok),
+            };
+            match found {
+                Ok(one) => given.push(one),
+                Err(no) => misses.push(no),
+            }
+        }
+        let families = service.stack.families();
+        if service.stack == Stack::Require && given.len() < families.len() {
+            // Both or nothing new; what it has is not taken away for that.
+            given = families.into_iter().filter_map(old).collect();
+        }
+        (given, misses)
+    }
+
+    /// An address of a family for a Service that asks for none in particular.
+    fn find(&self, name: Name, family: Family, also: &[Given]) -> Result<Given, No> {
+        if let Some(addr) = self.kept(name, family) {
+            return Ok((addr, self.first_pool(addr)));
+        }
+        if let Some(given) = self.joinable(name, family, also) {
+            return Ok(given);
+        }
+        let service = &self.services[name];
+        let mut verdicts = Vec::new();
+        for pool_name in self.asked_pools(service) {
+            let given = self.pools.get(pool_name).ok_or(MISSING).and_then(|pool| {
+                self.serves(pool, name)?;
+                if !pool.has_family(family) {
+                    return Err(NO_FAMILY);
+                }
+                if !pool.auto_assign && service.pools.is_empty() {
+                    return Err(NOT_SELECTED);
+                }
+                if pool.drain {
+                    return Err(DRAINING);
+                }
+                if self.over_quota(pool_name, name, None, also) {
+                    return Err(OVER_QUOTA);
+                }
+                let mut covered = pool.covers().into_iter();
+                let free = covered.find(|addr| {
+                    Family::of(*addr) == family
+                        && !self.claims.contains_key(addr)
+                        && !self.is_outsiders(*addr)
+                        && self.excluded_by(*addr).is_none()
+                        && !pool.holds_back(*addr)
+                });
+                free.ok_or(FULL)
+            });
+            match given {
+                Ok(addr) => return Ok((addr, Some(pool_name))),
+                Err(verdict) => verdicts.push((pool_name, verdict)),
+            }
+        }
+        Err(nearest(&verdicts, Reason::NoPool, false))
+    }
+
+    /// The address that is kept for a Service: for it by name before for any of its namespace, then
+    /// the lowest. What its namesake held a moment ago is kept as if that had been noticed in time.
+    fn kept(&self, name: Name, family: Family) -> Option<IpAddr> {
+        let mut fitting: Vec<(bool, IpAddr)> = Vec::new();
+        for (addr, claim) in &self.claims {
+            let left = claim
+                .holders
+                .iter()
+                .all(|holder| holder.name == name && holder.birth != self.services[name].birth);
+            let for_any = match &claim.reserved {
+                Some(reserved) if reserved.is_for(name) => Some(reserved.name.is_none()),
+                Some(_) => None,
+                None => self.retention(claim).map(|_| false),
+            };
+            let possible = left
+                && Family::of(*addr) == family
+                && self.first_pool(*addr).is_some()
+                && !self.is_outsiders(*addr);
+            fitting.extend(for_any.filter(|_| possible).map(|for_any| (for_any, *addr)));
+        }
+        fitting.into_iter().min().map(|(_, addr)| addr)
+    }
+
+    /// The lowest address that a Service may share with those who have it.
+    fn joinable(&self, name: Name, family: Family, also: &[Given]) -> Option<Given> {
+        let service = &self.services[name];
+        for (addr, claim) in &self.claims {
+            if Family::of(*addr) != family
+                || self.may_join(name, claim).is_err()
+                || self.is_outsiders(*addr)
+                || self.excluded_by(*addr).is_some()
+            {
+                continue;
+            }
+            let by = self.asked_pools(service).into_iter().find(|pool_name| {
+                self.pools.get(pool_name).is_some_and(|pool| {
+                    pool.covers().contains(addr)
+                        && !pool.holds_back(*addr)
+                        && !pool.drain
+                        && self.serves(pool, name).is_ok()
+                        && !self.over_quota(pool_name, name, Some(*addr), also)
+                })
+            });
+            if by.is_some() {
+                return Some((*addr, by));
+            }
+        }
+        None
+    }
+
+    /// Exactly this address, or why not.
+    fn grant(&self, name: Name, addr: IpAddr, also: &[Given]) -> Result<Given, No> {
+        let first_pool = self.first_pool(addr);
+        let no = |reason: Reason, pool: Option<Name>| No {
+            reason,
+            pools: pool.into_iter().collect(),
+            asked: true,
+        };
+        let claim = self.claims.get(&addr);
+        let reserved = claim.filter(|claim| claim.holders.is_empty());
+        if let Some(reserved) = reserved.and_then(|claim| claim.reserved.as_ref()) {
+            return match first_pool {
+                _ if !reserved.is_for(name) => Err(no(Reason::Reserved, first_pool)),
+                None => Err(no(Reason::OutsideEveryPool, None)),
+                Some(_) if self.is_outsiders(addr) => Err(no(Reason::TakenBy, first_pool)),
+                Some(pool) => Ok((addr, Some(pool))),
+            };
+        }
+        let service = &self.services[name];
+        let mut verdicts = Vec::new();
+        let mut first_no = None;
+        for pool_name in self.pools_in_order() {
+            let pool = &self.pools[pool_name];
+            if !pool.covers().contains(&addr) {
+                continue;
+            }
+            let asked = service.pools.is_empty() || service.pools.contains(&pool_name);
+            let verdict = if !asked {
+                Err(NOT_ASKED)
+            } else if self.serves(pool, name).is_ok()
+                && self.over_quota(pool_name, name, Some(addr), also)
+            {
+                Err(OVER_QUOTA)
+            } else {
+                self.serves(pool, name)
+            };
+            if let Err(verdict) = verdict {
+                verdicts.push((pool_name, verdict));
+                continue;
+            }
+            let joins = claim.map_or(Ok(()), |claim| self.may_join(name, claim));
+            let why = if let Err(reason) = joins {
+                no(reason, first_pool)
+            } else if self.is_outsiders(addr) {
+                no(Reason::TakenBy, first_pool)
+            } else if let Some(by) = self.excluded_by(addr) {
+                no(Reason::Excluded, Some(by))
+            } else if pool.holds_back(addr) {
+                no(Reason::Excluded, Some(pool_name))
+            } else if pool.drain {
+                no(Reason::Draining, Some(pool_name))
+            } else {
+                return Ok((addr, Some(pool_name)));
+            };
+            first_no = first_no.or(Some(why));
+        }
+        Err(first_no.unwrap_or_else(|| nearest(&verdicts, Reason::OutsideEveryPool, true)))
+    }
+
+    /// Whether a Service may have an address together with those who have it.
+    fn may_join(&self, name: Name, claim: &Claim) -> Result<(), Reason> {
+        if claim.holders.is_empty() || self.services[name].terms.is_none() {
+            return Err(Reason::TakenBy);
+        }
+        if claim.reserved.as_ref().is_some_and(|reserved| !reserved.is_for(name)) {
+            return Err(Reason::Reserved);
+        }
+        if self.clashes(name, claim) { Err(Reason::SharingRefused) } else { Ok(()) }
+    }
+
+    /// Whether a Service may not share an address with one of the others who have it.
+    fn clashes(&self, name: Name, claim: &Claim) -> bool {
+        let mine = (split(name).0, self.services[name].terms.as_ref());
+        claim
+            .holders
+            .iter()
+            .filter(|holder| holder.name != name)
+            .any(|holder| !agree(mine, (split(holder.name).0, holder.terms.as_ref())))
+    }
+
+    /// Whether a pool is meant for a Service.
+    fn serves(&self, pool: &Pool, name: Name) -> Result<(), Verdict> {
+        let service = &self.services[name];
+        if pool.class != service.class {
+            return Err(OTHER_CLASS);
+        }
+        if pool.some_namespaces && !self.labelled_namespaces.contains(split(name).0) {
+            return Err(NOT_SELECTED);
+        }
+        if pool.some_services && !service.labelled {
+            return Err(NOT_SELECTED);
+        }
+        if pool.broken { Err(BROKEN) } else { Ok(()) }
+    }
+
+    /// Whether the namespace of a Service may hold no more of a pool, unless it is an address that
+    /// it holds already. What the Service is about to get counts.
+    fn over_quota(
+        &self,
+        pool_name: Name,
+        name: Name,
+        addr: Option<IpAddr>,
+        also: &[Given],
+    ) -> bool {
+        let namespace = split(name).0;
+        let Some(limit) = self.pools[pool_name].limit(namespace) else { return false };
+        let mut held = BTreeSet::new();
+        for (addr, claim) in &self.claims {
+            let here = claim.holders.iter().any(|holder| split(holder.name).0 == namespace);
+            if here && claim.pool == Some(pool_name) {
+                held.insert(*addr);
+            }
+        }
+        let about = also.iter().filter(|(_, pool)| *pool == Some(pool_name));
+        held.extend(about.map(|(addr, _)| *addr));
+        !addr.is_some_and(|addr| held.contains(&addr)) && held.len() >= limit as usize
+    }
+
+    /// Lowest priority first, then by name; broken ones last.
+    pub(super) fn pools_in_order(&self) -> Vec<Name> {
+        let mut all: Vec<_> = self.pools.iter().collect();
+        all.sort_by_key(|(name, pool)| {
+            (pool.broken, if pool.broken { 0 } else { pool.priority }, **name)
+        });
+        all.into_iter().map(|(name, _)| *name).collect()
+    }
+
+    /// The pools that a Service asks for, in its order, or all.
+    fn asked_pools(&self, service: &Service) -> Vec<Name> {
+        if service.pools.is_empty() { self.pools_in_order() } else { service.pools.clone() }
+    }
+
+    /// The first pool that covers an address.
+    pub(super) fn first_pool(&self, addr: IpAddr) -> Option<Name> {
+        self.pools_in_order().into_iter().find(|name| self.pools[name].covers().contains(&addr))
+    }
+
+    /// The first pool that covers an address and excludes it.
+    pub(super) fn excluded_by(&self, addr: IpAddr) -> Option<Name> {
+        self.pools_in_order().into_iter().find(|name| {
+            let pool = &self.pools[name];
+            pool.covers().contains(&addr) && pool.excluded.contains(&addr)
+        })
+    }
+
+    pub(super) fn is_outsiders(&self, addr: IpAddr) -> bool {
+        self.nodes.values().any(|addrs| addrs.contains(&addr))
+    }
+}
+
+/// The address of a family that a Service asks for, or why its request makes no sense.
+fn wish(service: &Service, family: Family) -> Result<Option<IpAddr>, Reason> {
+    let mut seen: Vec<IpAddr> = Vec::new();
+    for addr in &service.asks {
+        if !service.stack.families().contains(&Family::of(*addr)) {
+            return Err(Reason::FamilyMissing);
+        }
+        if seen.iter().any(|other| Family::of(*other) == Family::of(*addr) && other != addr) {
+            return Err(Reason::Unparseable);
+        }
+        seen.push(*addr);
+    }
+    Ok(seen.into_iter().find(|addr| Family::of(*addr) == family))
+}
+
+/// The "no" of the pool that came nearest to a "yes".
+fn nearest(verdicts: &[(Name, Verdict)], without_pools: Reason, asked: bool) -> No {
+    let reason = verdicts.iter().map(|(_, verdict)| *verdict).max_by_key(|(level, _)| *level);
+    let pools = verdicts.iter().filter(|(_, (level, _))| *level >= WOULD_SERVE);
+    No {
+        reason: reason.map_or(without_pools, |(_, reason)| reason),
+        pools: pools.map(|(pool, _)| *pool).collect(),
+        asked,
+    }
+}
+
+/// Whether two Services, each in its namespace and with its terms, may have one address together.
+fn agree(one: (&str, Option<&Terms>), other: (&str, Option<&Terms>)) -> bool {
+    let ((here, Some(mine)), (there, Some(theirs))) = (one, other) else { return false };
+    let consents = |terms: &Terms, to: &str| {
+        here == there || terms.with.iter().any(|name| name == "*" || name == to)
+    };
+    let same_pods = mine.selector.is_some() && mine.selector == theirs.selector;
+    mine.key == theirs.key
+        && consents(mine, there)
+        && consents(theirs, here)
+        && mine.ports.iter().all(|port| !theirs.ports.contains(port))
+        && (same_pods || !(mine.local || theirs.local))
+}
