@@ -1,6 +1,6 @@
 //! Single promises of the documents, each with the smallest story that once broke it.
 
-use landfall_ipam::Family;
+use landfall_ipam::{Family, Terms};
 
 use super::*;
 use crate::services::view::Outsider;

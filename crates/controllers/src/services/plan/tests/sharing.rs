@@ -1,0 +1,123 @@
+//! Several Services on one address.
+
+use super::*;
+
+#[test]
+fn services_with_one_key_share_an_address_as_long_as_their_ports_allow_it() {
+    let mut sim = sharing(&[("shop/a", "k", 80)]);
+    share(&mut sim, "shop/b", "k", 443);
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["touch", "publish"], "joining is two writes, too");
+    share(&mut sim, "shop/c", "k", 80);
+    share(&mut sim, "shop/d", "other", 22);
+    sim.settle();
+    for (key, addr) in [
+        ("shop/a", "10.0.0.0"),
+        ("shop/b", "10.0.0.0"),
+        ("shop/c", "10.0.0.1"),
+        ("shop/d", "10.0.0.2"),
+    ] {
+        assert_eq!(shown_by(&sim, key), [addr], "{key}");
+    }
+}
+
+#[test]
+fn a_holder_that_leaves_a_shared_address_leaves_it_to_the_others() {
+    let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
+    sim.cluster.delete_service("shop/a");
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["leave"]);
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.0"]);
+    sim.cluster.delete_service("shop/b");
+    sim.settle();
+    assert!(sim.cluster.claims.is_empty());
+}
+
+#[test]
+fn a_request_for_a_shared_address_names_who_and_what_is_in_the_way_and_waits_for_it() {
+    let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
+    share(&mut sim, "shop/late", "k", 443);
+    sim.cluster.edit_service("shop/late", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.0")]);
+    });
+    sim.settle();
+    let (status, reason, message) = condition_of(&sim, "shop/late");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "SharingRefused"));
+    assert!(
+        message.starts_with("10.0.0.0 cannot be shared with Service shop/b: it uses TCP/443, too."),
+        "{message}"
+    );
+    sim.cluster.delete_service("shop/b");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/late"), ["10.0.0.0"]);
+}
+
+#[test]
+fn whoever_changes_so_that_it_clashes_leaves_and_gets_an_address_of_its_own() {
+    let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
+    share(&mut sim, "shop/b", "k", 80);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"], "the other is not moved");
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.1"]);
+    assert_eq!(sim.cluster.writes, ["take", "publish", "touch", "publish", "leave"]);
+}
+
+#[test]
+fn without_another_address_whoever_clashes_is_told_and_shows_none() {
+    let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0", "");
+    sim.settle();
+    share(&mut sim, "shop/a", "k", 443);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/a"), [] as [&str; 0]);
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.0"]);
+    let (_, reason, _) = condition_of(&sim, "shop/a");
+    assert_eq!(reason, "Exhausted");
+    // Out of the way again, it joins again.
+    share(&mut sim, "shop/a", "k", 80);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"]);
+}
+
+#[test]
+fn a_new_port_that_is_free_is_entered_in_the_ledger_and_nobody_moves() {
+    let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
+    share(&mut sim, "shop/b", "k", 8443);
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["touch"]);
+    let holders = sim.cluster.claims[&ip("10.0.0.0")].holders();
+    assert_eq!(holders[1].terms.as_ref().unwrap().ports, ["TCP/8443"]);
+}
+
+#[test]
+fn a_holder_that_is_gone_takes_no_address_from_the_others() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/gone");
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    // As nobody but a person would write it: two holders, and no word of sharing.
+    sim.cluster.edit_service("shop/gone", |stored| stored.view.shows = vec![ip("10.0.0.1")]);
+    let both: Vec<_> = ["10.0.0.0", "10.0.0.1"]
+        .iter()
+        .map(|addr| sim.cluster.claims[&ip(addr)].holders()[0].clone())
+        .collect();
+    sim.cluster.hold(ip("10.0.0.1"), both);
+    sim.cluster.delete_service("shop/gone");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.1"]);
+    assert_eq!(sim.cluster.violations(), std::collections::BTreeSet::new());
+}
+
+#[test]
+fn a_quota_counts_a_shared_address_once() {
+    let mut sim = running(1);
+    sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| {
+        view.quota = Some(landfall_api::Quota { per_namespace: Some(1), ..Default::default() });
+    });
+    for (key, port) in [("shop/a", 80), ("shop/b", 443), ("shop/c", 80)] {
+        share(&mut sim, key, "k", port);
+        sim.settle();
+    }
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.0"]);
+    assert_eq!(condition_of(&sim, "shop/c").1, "QuotaExceeded");
+}
