@@ -27,13 +27,9 @@ use super::{
 };
 use crate::readiness::Listed;
 
-/// Objects per page of a list. Each page is a round trip and is held in memory as a whole: with
-/// fewer, a large cluster takes longer to list, with more, it takes more memory.
-const PAGE: u32 = 2000;
-
-fn config() -> Config {
-    Config::default().page_size(PAGE)
-}
+/// Claims per page of a list. Each page is a round trip and is held in memory as a whole; claims are
+/// smaller than Services, so there can be more of them in one than the usual 500.
+const CLAIMS_PER_PAGE: u32 = 1000;
 
 /// Where the API server lists its own addresses.
 const API_SERVER_NAMESPACE: &str = "default";
@@ -45,7 +41,8 @@ pub(super) fn claims(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let api: Api<DeserializeGuard<IP>> = Api::all(client);
-    feed("ips", watcher(api, config()), news, listed, |event| {
+    let config = Config::default().page_size(CLAIMS_PER_PAGE);
+    feed("ips", watcher(api, config), news, listed, |event| {
         let addr = |ip: &DeserializeGuard<IP>| match &ip.0 {
             Ok(ip) => name::parse(ip.metadata.name.as_deref()?).ok(),
             Err(invalid) => name::parse(invalid.metadata.name.as_deref()?).ok(),
@@ -73,7 +70,7 @@ pub(super) fn services(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let api: Api<Service> = Api::all(client);
-    feed("services", watcher(api, config()), news, listed, |event| {
+    feed("services", watcher(api, Config::default()), news, listed, |event| {
         let (watched, external) = match event {
             Event::Init => (Watched::ListBegins, Watched::ListBegins),
             Event::InitDone => (Watched::ListEnds, Watched::ListEnds),
@@ -106,7 +103,7 @@ pub(super) fn nodes(
     news: mpsc::Sender<News>,
     listed: Listed,
 ) -> impl Future<Output = ()> {
-    let watch = watcher(Api::<Node>::all(client), config());
+    let watch = watcher(Api::<Node>::all(client), Config::default());
     outsiders("nodes", watch, news, listed, OutsiderKind::Nodes, |node| {
         let who = Outsider::Node(node.name_any());
         has(who, observe::version(&node.metadata), observe::node_addresses(node))
@@ -120,7 +117,7 @@ pub(super) fn api_servers(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let api: Api<EndpointSlice> = Api::namespaced(client, API_SERVER_NAMESPACE);
-    let config = config().labels("kubernetes.io/service-name=kubernetes");
+    let config = Config::default().labels("kubernetes.io/service-name=kubernetes");
     outsiders(
         "endpointslices",
         watcher(api, config),
@@ -174,7 +171,7 @@ pub(super) fn pools(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let api: Api<DeserializeGuard<IPGroup>> = Api::all(client);
-    feed("ipgroups", watcher(api, config()), news, listed, |event| {
+    feed("ipgroups", watcher(api, Config::default()), news, listed, |event| {
         let is = |group| {
             let view = observe::pool(&group);
             (view.name.clone(), view.version, view)
@@ -201,7 +198,7 @@ pub(super) fn namespaces(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    feed("namespaces", watcher(api, config()), news, listed, |event| {
+    feed("namespaces", watcher(api, Config::default()), news, listed, |event| {
         let key = |meta: &PartialObjectMeta<Namespace>| {
             (meta.metadata.name.clone().unwrap_or_default(), observe::version(&meta.metadata))
         };
