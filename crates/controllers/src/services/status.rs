@@ -22,6 +22,8 @@ use super::{
 const ALLOCATED: &str = "Allocated";
 /// The reason of a Service whose address an edit left outside every pool.
 const OUTSIDE_POOL: &str = "OutsidePool";
+/// The reason of a Service whose address somebody else shows, too, without a right to it.
+const ALSO_SHOWN: &str = "AlsoShown";
 /// The API server takes no condition message longer than this.
 const LONGEST_MESSAGE: usize = 2048;
 
@@ -37,9 +39,14 @@ impl Said {
     /// It has these addresses; what else it might have had stands beside.
     pub(super) fn allocated(world: &World, addrs: &[IpAddr], missing: &[Refusal]) -> Self {
         let mut outside = false;
+        let mut also_shown = Vec::new();
         let from: Vec<_> = addrs
             .iter()
             .map(|addr| {
+                let others = world.shown_without_claim(*addr);
+                also_shown.extend(others.map(|key| {
+                    format!("{addr} is also shown by Service {key}, which has no claim on it")
+                }));
                 let pool = world.claim(*addr).and_then(|claim| claim.pool.clone());
                 if world.book.pool_of(*addr).is_none() {
                     outside = true;
@@ -50,8 +57,12 @@ impl Said {
             })
             .collect();
         let missing = missing.iter().map(ToString::to_string);
-        let parts: Vec<_> = from.into_iter().chain(missing).collect();
-        let reason = if outside { OUTSIDE_POOL } else { ALLOCATED };
+        let reason = match (also_shown.is_empty(), outside) {
+            (false, _) => ALSO_SHOWN,
+            (true, true) => OUTSIDE_POOL,
+            (true, false) => ALLOCATED,
+        };
+        let parts: Vec<_> = from.into_iter().chain(also_shown).chain(missing).collect();
         Self { status: Status::True, reason: reason.to_owned(), message: bounded(parts.join("; ")) }
     }
 

@@ -225,6 +225,13 @@ impl World {
         self.outside.get(&addr)?.first().map(ToString::to_string)
     }
 
+    /// Services that show an address though its claim does not name them.
+    pub(super) fn shown_without_claim(&self, addr: IpAddr) -> impl Iterator<Item = &ServiceKey> {
+        let holders = self.claim(addr).map(ClaimView::holders).unwrap_or_default();
+        let showing = self.shown.get(&addr).into_iter().flatten();
+        showing.filter(|key| !holders.iter().any(|holder| holder.key == **key))
+    }
+
     /// Who has a taken address, for people.
     pub(super) fn who_has(&self, addr: IpAddr) -> String {
         if let Some(claim) = self.claims.get(&addr) {

@@ -212,7 +212,9 @@ impl Planner {
         };
         let showed = old.map(|old| old.shows).unwrap_or_default();
         for addr in &shows {
-            self.world.shown.entry(*addr).or_default().insert(key.clone());
+            if self.world.shown.entry(*addr).or_default().insert(key.clone()) {
+                self.tell_holders(*addr, key);
+            }
         }
         for addr in showed.iter().filter(|addr| !shows.contains(addr)) {
             self.unshow(*addr, key);
@@ -232,7 +234,17 @@ impl Planner {
         self.mark(&old.key);
     }
 
+    /// Somebody began or ceased to show an address: those who have it may have that to say.
+    fn tell_holders(&mut self, addr: IpAddr, but: &ServiceKey) {
+        let holders = self.world.claim(addr).map(ClaimView::holders).unwrap_or_default();
+        let keys = holders.iter().map(|holder| &holder.key).filter(|key| *key != but);
+        for key in keys.cloned().collect::<Vec<_>>() {
+            self.mark(&key);
+        }
+    }
+
     fn unshow(&mut self, addr: IpAddr, key: &ServiceKey) {
+        self.tell_holders(addr, key);
         if let Some(keys) = self.world.shown.get_mut(&addr) {
             keys.remove(key);
             if keys.is_empty() {

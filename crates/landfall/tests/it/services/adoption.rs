@@ -170,7 +170,10 @@ async fn two_services_that_show_one_address_are_both_told_and_neither_is_moved()
     let by_hand = tenant.make_claim(&bare_claim(ip("10.7.4.1"))).await;
     let operator = arena.operator().await;
     tenant.says("two", "False", "TakenBy", "10.7.4.0 is taken by Service adopt-doubled/one").await;
-    entered(&tenant, "one", "10.7.4.0").await;
+    let also = "10.7.4.0 is also shown by Service adopt-doubled/two, which has no claim on it";
+    tenant.says("one", "True", "AlsoShown", also).await;
+    tenant.tells("two", "TakenBy", "10.7.4.0").await;
+    tenant.tells("one", "AlsoShown", also).await;
     tenant.says("reserved", "False", "TakenBy", "10.7.4.1 is taken by").await;
     for (name, addr) in [("one", "10.7.4.0"), ("two", "10.7.4.0"), ("reserved", "10.7.4.1")] {
         assert_eq!(shown(&tenant.get(name).await), [ip(addr)], "{name}");
@@ -180,6 +183,7 @@ async fn two_services_that_show_one_address_are_both_told_and_neither_is_moved()
     // A person takes the address off one of them.
     tenant.set_ingress("two", json!([])).await;
     tenant.shows("two", &["10.7.4.2"]).await;
+    tenant.says("one", "True", "Allocated", "10.7.4.0").await;
     assert_eq!(shown(&tenant.get("one").await), [ip("10.7.4.0")]);
     // Or whoever has the address gives it up: then it is the other's who shows it.
     tenant.delete_claim("10.7.4.1").await;

@@ -108,9 +108,12 @@ async fn pools_serve_only_whom_they_select() {
     namespaces.patch(&tenant.namespace, &PatchParams::default(), &label).await.unwrap();
     tenant.shows("plain", &["10.3.3.16"]).await;
     tenant.shows("asks-foreign", &["10.3.3.17"]).await;
-    // And taking it off again takes nothing away.
+    // And taking it off again takes nothing away. Another that waits tells when it is known.
+    tenant.create(load_balancer("tells").asking("10.3.3.17")).await;
+    tenant.says("tells", "False", "TakenBy", "10.3.3.17").await;
     let unlabel = Patch::Merge(json!({"metadata": {"labels": {"select-test": null}}}));
     namespaces.patch(&tenant.namespace, &PatchParams::default(), &unlabel).await.unwrap();
+    tenant.says("tells", "False", "NotSelected", "10.3.3.17 cannot be given").await;
     tenant.create(load_balancer("late")).await;
     tenant.says("late", "False", "NotSelected", "select-elsewhere: its namespaceSelector").await;
     assert_eq!(shown(&tenant.get("plain").await), [ip("10.3.3.16")]);
