@@ -31,6 +31,7 @@ mod effect;
 mod fixtures;
 #[cfg(test)]
 mod fuzz;
+mod lean;
 mod metrics;
 #[cfg(test)]
 mod model;

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use super::{
     effect::{About, Answer, Effect, Failure, Note, Then},
+    lean::LeanService,
     observe,
     view::{ClaimView, HolderView, PoolStatusView, ServiceKey, Version},
     wish::may_release,
@@ -75,7 +76,7 @@ impl Applier {
                         .patch_status(key.name(), &params(), &Patch::Merge(patch))
                         .await
                         .map_err(|error| failure(&error))?;
-                    Ok(seen_service(&written))
+                    Ok(seen_service(&written.into()))
                 }
                 Effect::Release { claim, holder, then } => self.release(claim, holder, then).await,
                 Effect::Expire { addr, uid, version } => {
@@ -90,6 +91,7 @@ impl Applier {
                 }
                 Effect::LookAtService { key, .. } => {
                     let live = found(self.services(key).get(key.name()).await)?;
+                    let live: Option<Service> = live.map(Into::into);
                     Ok(live.as_ref().map_or(Answer::NoService, seen_service))
                 }
                 Effect::PoolStatus { object, version, status, .. } => {
@@ -173,6 +175,7 @@ impl Applier {
         then: &Then,
     ) -> Result<Answer, Failure> {
         let object = found(self.services(&holder.key).get(holder.key.name()).await)?;
+        let object: Option<Service> = object.map(Into::into);
         let live = object.as_ref().and_then(observe::service);
         if !may_release(live.as_ref(), holder, known) {
             return Ok(Answer::Kept);
@@ -287,7 +290,7 @@ impl Applier {
         Api::all(self.client.clone())
     }
 
-    fn services(&self, key: &ServiceKey) -> Api<Service> {
+    fn services(&self, key: &ServiceKey) -> Api<LeanService> {
         Api::namespaced(self.client.clone(), key.namespace())
     }
 }

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::{
+    lean::LeanService,
     observe,
     plan::{News, Watched},
     view::{Outsider, OutsiderKind, Version},
@@ -69,19 +70,23 @@ pub(super) fn services(
     news: mpsc::Sender<News>,
     listed: Listed,
 ) -> impl Future<Output = ()> {
-    let api: Api<Service> = Api::all(client);
+    let api: Api<LeanService> = Api::all(client);
     feed("services", watcher(api, Config::default()), news, listed, |event| {
         let (watched, external) = match event {
             Event::Init => (Watched::ListBegins, Watched::ListBegins),
             Event::InitDone => (Watched::ListEnds, Watched::ListEnds),
             Event::Apply(object) | Event::InitApply(object) => {
+                let object = Service::from(object);
                 let watched = match observe::service(&object) {
                     Some(view) => Watched::Is(view.key.clone(), view.version, view),
                     None => gone(&object),
                 };
                 (watched, external_ips(&object, observe::external_ips(&object)))
             }
-            Event::Delete(object) => (gone(&object), external_ips(&object, Vec::new())),
+            Event::Delete(object) => {
+                let object = Service::from(object);
+                (gone(&object), external_ips(&object, Vec::new()))
+            }
         };
         vec![News::Services(watched), News::Outsiders(OutsiderKind::ExternalIps, external)]
     })
