@@ -7,7 +7,7 @@ use landfall_ipam::{Clash, Family, PoolName, Refusal, Verdict};
 
 use super::{
     view::{ClaimView, HolderView, PoolView, Request, ServiceView},
-    world::World,
+    world::{Busy, World},
 };
 
 /// What to do for one Service.
@@ -34,6 +34,9 @@ enum Slot {
     Has(IpAddr),
     Takes(IpAddr, PoolName),
     Nothing(Refusal),
+    /// One that it will have if a call under way goes well.
+    Soon,
+    /// Nobody knows before a call under way has ended.
     Later,
     Foreign,
     Disputed(Refusal),
@@ -55,6 +58,8 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let mut takes = Vec::new();
     let mut refusals = Vec::new();
     let mut in_vain = false;
+    let mut soon: usize = 0;
+    let mut later = false;
     for family in &service.families {
         let (slot, refusal) = slot(world, service, &claims, *family, &takes);
         in_vain |= service.request.is_about(*family)
@@ -64,23 +69,27 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
             Slot::Has(addr) => addrs.push(addr),
             Slot::Takes(addr, pool) => takes.push((addr, pool)),
             Slot::Nothing(refusal) => refusals.push(refusal),
-            Slot::Later => return Decision::Later,
+            Slot::Soon => soon = soon.saturating_add(1),
+            Slot::Later => later = true,
             Slot::Foreign => return Decision::LeaveAlone,
             Slot::Disputed(refusal) => return Decision::Disputed(refusal),
         }
     }
-    let incomplete = addrs.len().saturating_add(takes.len()) < service.families.len();
+    let possible = addrs.len().saturating_add(takes.len()).saturating_add(soon);
+    let incomplete = possible < service.families.len();
     if service.require_all && incomplete {
         // All or nothing new. What it has or shows already is not taken away for that.
         takes.retain(|(addr, _)| service.shows.contains(addr));
         let families = service.families.iter();
         addrs = families.filter_map(|family| current(service, &claims, *family)).collect();
-        if addrs.iter().any(|addr| world.is_busy(*addr)) {
-            return Decision::Later;
-        }
+        later |= addrs.iter().any(|addr| world.is_busy(*addr));
     }
+    // Also if another family must wait: somebody younger might take it meanwhile.
     if !takes.is_empty() {
         return Decision::Take(takes);
+    }
+    if later || soon > 0 {
+        return Decision::Later;
     }
     let puts_up = !addrs.is_empty() && !in_vain && !service.require_all;
     let satisfied = refusals.is_empty() || puts_up;
@@ -122,8 +131,9 @@ fn slot(
         return (Slot::Nothing(refusal), None);
     }
     let slot = match world.kept_for(service, family) {
-        Some((addr, _)) if world.is_busy(addr) => Slot::Later,
-        Some((addr, pool)) => Slot::Takes(addr, pool.clone()),
+        Some((addr, pool)) => {
+            under_way(world, addr).unwrap_or_else(|| Slot::Takes(addr, pool.clone()))
+        }
         None => shared(world, service, family, takes)
             .unwrap_or_else(|| any(world, service, family, takes)),
     };
@@ -162,8 +172,7 @@ fn shared(world: &World, service: &ServiceView, family: Family, takes: &Takes) -
             Some(name)
         });
         if let Some(pool) = served {
-            let later = world.is_busy(*addr);
-            return Some(if later { Slot::Later } else { Slot::Takes(*addr, pool) });
+            return Some(under_way(world, *addr).unwrap_or(Slot::Takes(*addr, pool)));
         }
     }
     None
@@ -171,7 +180,16 @@ fn shared(world: &World, service: &ServiceView, family: Family, takes: &Takes) -
 
 /// A claimed address, unless a call about its claim is under way.
 fn has(world: &World, addr: IpAddr) -> Slot {
-    if world.is_busy(addr) { Slot::Later } else { Slot::Has(addr) }
+    under_way(world, addr).unwrap_or(Slot::Has(addr))
+}
+
+/// What an address comes to that a Service can have once a call about its claim has ended, if there
+/// is one.
+fn under_way(world: &World, addr: IpAddr) -> Option<Slot> {
+    Some(match world.busy.get(&addr)? {
+        Busy::Writing(_) => Slot::Soon,
+        Busy::Looking { .. } => Slot::Later,
+    })
 }
 
 /// The claimed address that the Service shows, else the lowest one kept for it.
@@ -272,6 +290,7 @@ fn specific(
     let joins = world.claim(addr).map(|claim| may_be_given(world, claim, service));
     let mut verdicts = Vec::new();
     let mut refusal = None;
+    let mut held_back = None;
     for view in world.pools_in_order() {
         if !view.pool.as_ref().is_ok_and(|pool| pool.contains(addr)) {
             continue;
@@ -290,10 +309,14 @@ fn specific(
         };
         match given {
             Ok(()) => return Ok(view.name.clone()),
+            // These are about the pool alone, and another may have better reasons.
+            Err(Refusal::NotServed(_, why)) => verdicts.extend(why),
+            Err(why @ Refusal::HeldBack(..)) => held_back = held_back.or(Some(why)),
             Err(why) => refusal = refusal.or(Some(why)),
         }
     }
-    Err(match refusal {
+    let passes = verdicts.iter().any(|(_, verdict)| *verdict >= Verdict::Draining);
+    Err(match refusal.or_else(|| held_back.filter(|_| !passes)) {
         Some(refusal) => refusal,
         None if verdicts.is_empty() => Refusal::OutsideEveryPool(addr),
         None => Refusal::NotServed(addr, verdicts),
@@ -312,7 +335,12 @@ fn within_quota(
     let namespace = service.key.namespace();
     let Some(limit) = world.limit_of(&view.name, namespace) else { return Ok(()) };
     let counts = |addr: IpAddr| world.counts(&view.name, namespace, addr);
-    let more = takes.iter().filter(|(addr, pool)| *pool == view.name && !counts(*addr)).count();
+    // An address that it joins counts for the pool that gave it first.
+    let gives = |addr: IpAddr| world.claim(addr).and_then(|claim| claim.pool.as_ref());
+    let more = takes
+        .iter()
+        .filter(|(addr, pool)| *gives(*addr).unwrap_or(pool) == view.name && !counts(*addr));
+    let more = more.count();
     let held = world.count_of(&view.name, namespace).saturating_add(more);
     if addr.is_some_and(counts) || held < usize::try_from(limit).unwrap_or(usize::MAX) {
         Ok(())

@@ -4,13 +4,16 @@
 //! The cluster is the simulated one with a single operator, and after each step everything comes to
 //! rest; what happens in between, with several operators, is told by the tests of the planner.
 
-use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+use landfall_ipam::Reason;
+use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 
 use self::{
     acts::{Act, any_act},
     compare::Shown,
-    reference::Model,
+    reference::{Model, Says},
 };
 use super::sim::Sim;
 
@@ -83,4 +86,45 @@ prop_state_machine! {
 
     #[test]
     fn the_planner_does_what_the_documents_promise(sequential 1..800 => Operated);
+}
+
+/// A model that nobody can get into trouble proves little.
+#[test]
+fn the_stories_reach_every_reason_and_every_way_to_have_an_address() {
+    let (mut runner, acts) = (TestRunner::deterministic(), any_act());
+    let mut seen = BTreeSet::new();
+    let mut model = Model::default();
+    for step in 0..8_000 {
+        if step % 200 == 0 {
+            model = Model::default();
+        }
+        model.step(&acts.new_tree(&mut runner).unwrap().current());
+        seen.extend(model.services.values().filter_map(|service| match service.says? {
+            Says::Allocated => Some("Allocated"),
+            Says::OutsidePool => Some("OutsidePool"),
+            Says::Refused(reason) => Some(reason.as_str()),
+        }));
+        for claim in model.claims.values() {
+            seen.extend((claim.holders.len() > 1).then_some("shared by two"));
+            seen.extend((claim.holders.len() > 2).then_some("shared by three"));
+            if let Some(reserved) = &claim.reserved {
+                let used = !claim.holders.is_empty();
+                seen.insert(if used { "reserved and had" } else { "reserved and waiting" });
+                seen.extend(reserved.ends.is_some().then_some("kept for a while"));
+            }
+        }
+    }
+    // The API server of a story refuses nothing.
+    let reasons = Reason::ALL.into_iter().filter(|reason| *reason != Reason::LedgerRefused);
+    let ways = [
+        "Allocated",
+        "OutsidePool",
+        "shared by two",
+        "shared by three",
+        "reserved and had",
+        "reserved and waiting",
+        "kept for a while",
+    ];
+    let expected: BTreeSet<_> = reasons.map(Reason::as_str).chain(ways).collect();
+    assert_eq!(seen, expected);
 }

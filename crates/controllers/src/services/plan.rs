@@ -63,8 +63,8 @@ pub(super) struct Planner {
     doubted: BTreeSet<IpAddr>,
     /// Addresses that became free since the last plan.
     freed: BTreeSet<IpAddr>,
-    /// Those whose namespace may hold more since the last plan, which they waited for.
-    eased: BTreeSet<Turn>,
+    /// Those who waited and for whom something changed since the last plan.
+    woken: BTreeSet<Turn>,
     /// Reservations that nobody uses, by when they end.
     expiries: BTreeSet<(Timestamp, IpAddr)>,
     /// When the next of them ends.
@@ -175,6 +175,14 @@ impl Planner {
         let created =
             self.world.services.get(key).map_or(Timestamp::UNIX_EPOCH, |service| service.created);
         self.dirty.insert((created, key.clone()));
+    }
+
+    /// Lets those decide anew who wait.
+    fn wake(&mut self, turns: Vec<Turn>) {
+        for turn in turns {
+            self.mark(&turn.1);
+            self.woken.insert(turn);
+        }
     }
 
     fn begin_call(&mut self, key: &ServiceKey) {
@@ -474,19 +482,14 @@ impl Planner {
             return;
         }
         // The namespace may hold no more: those of it that wait for the pool have that to say.
-        for key in self.waiting.in_namespace(holder.key.namespace()) {
-            self.mark(&key);
-        }
+        self.wake(self.waiting.in_namespace(holder.key.namespace()));
     }
 
     /// A namespace holds one address of a pool less: those that wait for that have their turn.
     fn ungive(&mut self, pool: &PoolName, namespace: &str, addr: IpAddr) {
         let Some(quota) = self.world.ungive(pool, namespace, addr) else { return };
         // All of them: the oldest may be unable to use it for another reason.
-        for turn in self.waiting.under_quota(&quota) {
-            self.mark(&turn.1);
-            self.eased.insert(turn);
-        }
+        self.wake(self.waiting.under_quota(&quota));
     }
 
     /// Whether a call about the Service is under way or due.

@@ -139,10 +139,10 @@ impl Waiting {
     }
 
     /// All of a namespace that wait.
-    pub(super) fn in_namespace(&self, namespace: &str) -> Vec<ServiceKey> {
+    pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Turn> {
         let from = ServiceKey::new(namespace, "");
-        let keys = self.waits.range(from..).map(|(key, _)| key);
-        keys.take_while(|key| key.namespace() == namespace).cloned().collect()
+        let waits = self.waits.range(from..).take_while(|(key, _)| key.namespace() == namespace);
+        waits.map(|(key, wait)| (wait.created, key.clone())).collect()
     }
 
     /// How many wait, by reason.

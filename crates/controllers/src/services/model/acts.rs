@@ -68,11 +68,15 @@ pub(super) enum PoolEdit {
 /// One thing that happens.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    Create(Name),
+    /// Creates a Service, if it is not there, with these terms.
+    Create(Name, Option<Terms>),
     Delete(Name),
+    /// Deleted, but somebody's finalizer still holds it.
+    BeginDeletion(Name),
     /// Deleted and created before anybody looks.
     Recreate(Name),
-    ToggleType(Name),
+    /// Makes it a `LoadBalancer` or not.
+    Type(Name, bool),
     Class(Name, Option<Name>),
     Stack(Name, Stack),
     /// Asks for these addresses, or for none in particular.
@@ -100,6 +104,33 @@ pub(super) enum Act {
     PassTime(i64),
     /// The operator dies and is started anew.
     Restart,
+}
+
+impl Act {
+    /// The Service that its owner changes.
+    pub(super) const fn edits(&self) -> Option<Name> {
+        match self {
+            Self::Type(name, _)
+            | Self::Class(name, _)
+            | Self::Stack(name, _)
+            | Self::Ask(name, _)
+            | Self::AskPools(name, _)
+            | Self::LabelService(name, _)
+            | Self::Share(name, _) => Some(*name),
+            Self::Create(..)
+            | Self::Delete(_)
+            | Self::BeginDeletion(_)
+            | Self::Recreate(_)
+            | Self::LabelNamespace(..)
+            | Self::EditPool(..)
+            | Self::DeletePool(_)
+            | Self::Reserve { .. }
+            | Self::Unreserve(_)
+            | Self::Node(..)
+            | Self::PassTime(_)
+            | Self::Restart => None,
+        }
+    }
 }
 
 pub(super) fn v4(last: u8) -> IpAddr {
@@ -138,7 +169,7 @@ fn range(last: u8) -> impl Strategy<Value = Option<(u8, u8)>> {
 
 fn stack() -> impl Strategy<Value = Stack> {
     prop_oneof![
-        3 => Just(Stack::V4),
+        4 => Just(Stack::V4),
         1 => Just(Stack::V6),
         2 => Just(Stack::Prefer),
         1 => Just(Stack::PreferV6First),
@@ -147,10 +178,12 @@ fn stack() -> impl Strategy<Value = Stack> {
 }
 
 fn terms() -> impl Strategy<Value = Option<Terms>> {
-    let ports = prop::sample::subsequence(vec!["TCP/80", "TCP/443", "UDP/80", "UDP/53"], 1..=2);
-    let key = prop_oneof![4 => Just("a"), 1 => Just("b")];
-    let with = prop_oneof![3 => Just(vec![]), 3 => Just(vec!["*"]), 1 => Just(vec!["shop"]), 1 => Just(vec!["other"])];
-    let local = prop::bool::weighted(0.2);
+    let ports = vec!["TCP/80", "TCP/443", "TCP/53", "UDP/53", "UDP/80", "UDP/443"];
+    let ports = prop_oneof![3 => Just(1), 1 => Just(2)]
+        .prop_flat_map(move |count| prop::sample::subsequence(ports.clone(), count));
+    let key = prop_oneof![6 => Just("a"), 1 => Just("b")];
+    let with = prop_oneof![3 => Just(vec![]), 5 => Just(vec!["*"]), 1 => Just(vec!["shop"]), 1 => Just(vec!["other"])];
+    let local = prop::bool::weighted(0.1);
     let selector = prop::option::of(select(&["app=x", "app=y"][..]));
     let owned =
         |words: Vec<&str>| -> Vec<String> { words.into_iter().map(str::to_owned).collect() };
@@ -168,21 +201,21 @@ fn terms() -> impl Strategy<Value = Option<Terms>> {
 }
 
 fn pool_edit() -> impl Strategy<Value = PoolEdit> {
-    let few = |max: u32| prop::option::of(0..=max);
+    let few = |max: u32| prop::option::weighted(0.3, 0..=max);
     prop_oneof![
         4 => range(LAST_V4).prop_map(PoolEdit::V4),
         3 => range(LAST_V6).prop_map(PoolEdit::V6),
         2 => prop::collection::vec(addr(), 0..3).prop_map(PoolEdit::Exclude),
         1 => any::<bool>().prop_map(PoolEdit::AvoidEnds),
         2 => select(&[50, 100, 150][..]).prop_map(PoolEdit::Priority),
-        1 => prop::bool::weighted(0.7).prop_map(PoolEdit::AutoAssign),
-        1 => prop::bool::weighted(0.3).prop_map(PoolEdit::Drain),
-        1 => prop::bool::weighted(0.4).prop_map(PoolEdit::SomeNamespaces),
-        1 => prop::bool::weighted(0.4).prop_map(PoolEdit::SomeServices),
-        1 => prop::option::weighted(0.4, Just(CLASS)).prop_map(PoolEdit::Class),
+        1 => prop::bool::weighted(0.8).prop_map(PoolEdit::AutoAssign),
+        1 => prop::bool::weighted(0.15).prop_map(PoolEdit::Drain),
+        1 => prop::bool::weighted(0.25).prop_map(PoolEdit::SomeNamespaces),
+        1 => prop::bool::weighted(0.25).prop_map(PoolEdit::SomeServices),
+        1 => prop::option::weighted(0.2, Just(CLASS)).prop_map(PoolEdit::Class),
         2 => (few(3), few(3)).prop_map(|(each, shop)| PoolEdit::Quota(each, shop)),
         2 => prop::option::of(select(&[3, 31][..])).prop_map(PoolEdit::RetainFor),
-        1 => prop::bool::weighted(0.3).prop_map(PoolEdit::Broken),
+        1 => prop::bool::weighted(0.2).prop_map(PoolEdit::Broken),
     ]
 }
 
@@ -193,14 +226,15 @@ fn pool_edit() -> impl Strategy<Value = PoolEdit> {
 pub(super) fn any_act() -> impl Strategy<Value = Act> {
     let asked = prop_oneof![
         2 => Just(vec![]),
-        4 => addr().prop_map(|addr| vec![addr]),
+        4 => (0..=LAST_V4).prop_map(|last| vec![v4(last)]),
+        1 => addr().prop_map(|addr| vec![addr]),
         2 => (0..=LAST_V4, 0..=LAST_V6).prop_map(|(four, six)| vec![v4(four), v6(six)]),
         1 => prop::collection::vec(addr(), 2),
     ];
     let pools = vec![POOLS[0], POOLS[1], POOLS[2], NO_POOL];
     let pools = prop::sample::subsequence(pools, 0..=2).prop_shuffle();
     let class =
-        prop_oneof![3 => Just(None), 2 => Just(Some(CLASS)), 1 => Just(Some(FOREIGN_CLASS))];
+        prop_oneof![6 => Just(None), 2 => Just(Some(CLASS)), 1 => Just(Some(FOREIGN_CLASS))];
     let reserve = (
         addr(),
         select(&SERVICES[..]),
@@ -208,10 +242,12 @@ pub(super) fn any_act() -> impl Strategy<Value = Act> {
         prop::option::of(select(&[5, 25][..])),
     );
     let services = prop_oneof![
-        12 => service().prop_map(Act::Create),
+        12 => (service(), prop_oneof![1 => Just(None), 2 => terms()])
+            .prop_map(|(who, terms)| Act::Create(who, terms)),
         4 => service().prop_map(Act::Delete),
+        1 => service().prop_map(Act::BeginDeletion),
         2 => service().prop_map(Act::Recreate),
-        3 => service().prop_map(Act::ToggleType),
+        3 => (service(), prop::bool::weighted(0.7)).prop_map(|(who, on)| Act::Type(who, on)),
         2 => (service(), class).prop_map(|(who, class)| Act::Class(who, class)),
         5 => (service(), stack()).prop_map(|(who, stack)| Act::Stack(who, stack)),
         7 => (service(), asked).prop_map(|(who, asked)| Act::Ask(who, asked)),
@@ -224,15 +260,15 @@ pub(super) fn any_act() -> impl Strategy<Value = Act> {
             .prop_map(|(namespace, on)| Act::LabelNamespace(namespace, on)),
         12 => (pool(), pool_edit()).prop_map(|(pool, edit)| Act::EditPool(pool, edit)),
         1 => pool().prop_map(Act::DeletePool),
-        4 => reserve.prop_map(|(addr, service, by_name, ends_in)| {
+        3 => reserve.prop_map(|(addr, service, by_name, ends_in)| {
             let (namespace, name) = service.split_once('/').expect("a namespace and a name");
             Act::Reserve { addr, namespace, name: by_name.then_some(name), ends_in }
         }),
-        2 => addr().prop_map(Act::Unreserve),
+        4 => addr().prop_map(Act::Unreserve),
         3 => (select(&NODES[..]), prop::collection::vec(addr(), 0..3))
             .prop_map(|(node, addrs)| Act::Node(node, addrs)),
         2 => select(&[2, 10, 40][..]).prop_map(Act::PassTime),
         2 => Just(Act::Restart),
     ];
-    prop_oneof![47 => services, 28 => around]
+    prop_oneof![48 => services, 29 => around]
 }

@@ -40,14 +40,14 @@ pub(super) fn nobody_moved_without_reason(before: &Shown, sim: &Sim, act: &Act, 
             let shared =
                 || before.iter().any(|(other, addrs)| other != name && addrs.contains(addr));
             let may_cost_it = match act {
-                Act::Delete(who)
-                | Act::Recreate(who)
-                | Act::ToggleType(who)
-                | Act::Class(who, _) => Some(who),
+                Act::Delete(who) | Act::Recreate(who) | Act::Type(who, _) | Act::Class(who, _) => {
+                    Some(who)
+                }
                 Act::Stack(who, stack) => Some(who).filter(|_| !stack.families().contains(&family)),
                 // Whoever changes so that it clashes leaves.
                 Act::Share(who, _) => Some(who).filter(|_| shared()),
-                Act::Create(_)
+                Act::Create(..)
+                | Act::BeginDeletion(_)
                 | Act::Ask(..)
                 | Act::AskPools(..)
                 | Act::LabelService(..)
@@ -131,7 +131,7 @@ pub(super) fn the_ledger_is_as_expected(sim: &Sim, model: &Model) {
 /// Nobody waits while an address that he could have is free.
 pub(super) fn nobody_starves(sim: &Sim, model: &Model) {
     for (name, service) in &model.services {
-        if !service.load_balancer || !service.asks.is_empty() {
+        if !service.load_balancer || service.deleting || !service.asks.is_empty() {
             continue;
         }
         let view = &sim.cluster.services[&ServiceKey::parse(name).unwrap()].view;

@@ -10,7 +10,7 @@ use landfall_ipam::{AddrBlock, Family, PoolName, Refusal};
 use super::{
     super::{
         sim::Sim,
-        view::{Outsider, PoolView, Request, Reservation},
+        view::{Outsider, PoolView, Request, Reservation, ServiceKey},
     },
     acts::{Act, NODES, Name, Stack},
     reference::{Model, Pool},
@@ -22,12 +22,27 @@ const LABEL: (&str, &str) = ("zone", "public");
 /// Lets one thing happen, and then everything that follows from it at once. What a user writes is read from
 /// the model, which knows it already.
 pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
+    if after.ignores(act) {
+        return;
+    }
     let cluster = &mut sim.cluster;
     match act {
-        Act::Create(name) => cluster.create_service(name),
+        Act::Create(name, terms) => {
+            if !cluster.services.contains_key(&ServiceKey::parse(name).unwrap()) {
+                cluster.create_service(name);
+                cluster.edit_service(name, |stored| {
+                    stored.view.terms = terms.clone().map(Arc::new);
+                });
+            }
+        }
         Act::Delete(name) => cluster.delete_service(name),
+        Act::BeginDeletion(name) => {
+            cluster.edit_service(name, |stored| stored.view.deleting = true);
+        }
         Act::Recreate(name) => cluster.recreate_service(name),
-        Act::ToggleType(name) => cluster.edit_service(name, |stored| stored.load_balancer ^= true),
+        Act::Type(name, load_balancer) => {
+            cluster.edit_service(name, |stored| stored.load_balancer = *load_balancer);
+        }
         // As the API server allows it: only together with a change of type.
         Act::Class(name, class) => cluster.edit_service(name, |stored| {
             let class: Option<Arc<str>> = class.map(Arc::from);

@@ -15,6 +15,7 @@ pub(super) struct Service {
     /// A number that grows with every creation: the lower, the older.
     pub(super) birth: u64,
     pub(super) load_balancer: bool,
+    pub(super) deleting: bool,
     pub(super) class: Option<Name>,
     pub(super) stack: Stack,
     pub(super) asks: Vec<IpAddr>,
@@ -67,7 +68,7 @@ impl Default for Pool {
     fn default() -> Self {
         Self {
             v4: Some((0, 2)),
-            v6: None,
+            v6: Some((0, 1)),
             excluded: Vec::new(),
             avoid_ends: false,
             priority: 100,
@@ -168,6 +169,8 @@ pub(super) struct Model {
     pub(super) labelled_namespaces: BTreeSet<Name>,
     pub(super) nodes: BTreeMap<Name, Vec<IpAddr>>,
     pub(super) claims: BTreeMap<IpAddr, Claim>,
+    /// Addresses whose claims were written in this round: who joins them must wait for the next.
+    pub(super) fresh: BTreeSet<IpAddr>,
     /// Seconds.
     pub(super) clock: i64,
     births: u64,
@@ -184,22 +187,33 @@ impl Model {
         self.clock += 1;
     }
 
+    /// Whether nothing comes of an act: nobody edits what is being deleted.
+    pub(super) fn ignores(&self, act: &Act) -> bool {
+        let edited = act.edits().and_then(|name| self.services.get(name));
+        edited.is_some_and(|service| service.deleting)
+    }
+
     fn happen(&mut self, act: &Act) {
+        if self.ignores(act) {
+            return;
+        }
         match act {
-            Act::Create(name) => self.create(name),
+            Act::Create(name, terms) => self.create(name, terms.as_ref()),
             Act::Delete(name) => {
                 self.services.remove(name);
             }
+            Act::BeginDeletion(name) => self.edit(name, |service| service.deleting = true),
             Act::Recreate(name) => {
                 self.births += 1;
                 let birth = self.births;
                 self.edit(name, |service| {
                     let (has, says, misses) = (Vec::new(), None, Vec::new());
-                    *service = Service { birth, has, says, misses, ..service.clone() };
+                    let deleting = false;
+                    *service = Service { birth, deleting, has, says, misses, ..service.clone() };
                 });
             }
-            Act::ToggleType(name) => self.edit(name, |service| {
-                service.load_balancer ^= true;
+            Act::Type(name, load_balancer) => self.edit(name, |service| {
+                service.load_balancer = *load_balancer;
                 if !service.load_balancer {
                     service.has.clear();
                     service.class = None;
@@ -247,17 +261,18 @@ impl Model {
         }
     }
 
-    fn create(&mut self, name: Name) {
+    fn create(&mut self, name: Name, terms: Option<&Terms>) {
         self.births += 1;
         let new = Service {
             birth: self.births,
             load_balancer: true,
+            deleting: false,
             class: None,
             stack: Stack::V4,
             asks: Vec::new(),
             pools: Vec::new(),
             labelled: false,
-            terms: None,
+            terms: terms.cloned(),
             has: Vec::new(),
             says: None,
             misses: Vec::new(),

@@ -18,9 +18,10 @@ const OTHER_CLASS: Verdict = (2, Reason::ClassUnknown);
 const NOT_SELECTED: Verdict = (3, Reason::NotSelected);
 const NO_FAMILY: Verdict = (4, Reason::FamilyMissing);
 const BROKEN: Verdict = (5, Reason::PoolInvalid);
-const DRAINING: Verdict = (6, Reason::Draining);
-const OVER_QUOTA: Verdict = (7, Reason::QuotaExceeded);
-const FULL: Verdict = (8, Reason::Exhausted);
+const HELD_BACK: Verdict = (6, Reason::Excluded);
+const DRAINING: Verdict = (7, Reason::Draining);
+const OVER_QUOTA: Verdict = (8, Reason::QuotaExceeded);
+const FULL: Verdict = (9, Reason::Exhausted);
 /// From here on the pool would serve, if only it could.
 const WOULD_SERVE: u8 = NO_FAMILY.0;
 
@@ -40,6 +41,10 @@ impl Model {
                 self.services.iter().map(|(name, service)| (service.birth, *name)).collect();
             oldest_first.sort_unstable();
             let mut changed = false;
+            self.fresh.clear();
+            for (_, name) in &oldest_first {
+                changed |= self.enter_terms(name);
+            }
             for (_, name) in oldest_first {
                 changed |= self.serve(name);
             }
@@ -51,10 +56,38 @@ impl Model {
         panic!("the model never comes to rest: {self:#?}");
     }
 
+    /// Enters on which terms a Service has what it keeps, before others ask who they could share
+    /// with; says whether that is news to anybody.
+    fn enter_terms(&mut self, name: Name) -> bool {
+        let service = &self.services[name];
+        if !service.load_balancer || service.deleting {
+            return false;
+        }
+        let (birth, terms) = (service.birth, service.terms.clone());
+        let mut entered = self.claims.values().flat_map(|claim| &claim.holders);
+        if !entered.any(|holder| holder.name == name && holder.terms != terms) {
+            return false;
+        }
+        let (kept, _) = self.due(name);
+        let mut changed = false;
+        for (addr, _) in kept {
+            let holders = self.claims.get_mut(&addr).map(|claim| claim.holders.iter_mut());
+            let its_own = |holder: &&mut Holder| (holder.name, holder.birth) == (name, birth);
+            for holder in holders.into_iter().flatten().filter(its_own) {
+                if holder.terms != terms {
+                    changed = true;
+                    self.fresh.insert(addr);
+                    holder.terms.clone_from(&terms);
+                }
+            }
+        }
+        changed
+    }
+
     /// Gives one Service what it can have now; says whether that is news to anybody.
     fn serve(&mut self, name: Name) -> bool {
         let service = &self.services[name];
-        if !service.load_balancer || self.is_foreign(name) {
+        if !service.load_balancer || service.deleting || self.is_foreign(name) {
             let service = self.services.get_mut(name).expect("it is there");
             service.misses.clear();
             return false;
@@ -71,19 +104,16 @@ impl Model {
             _ => Says::OutsidePool,
         };
         let (birth, class, terms) = (service.birth, service.class, service.terms.clone());
-        let mut changed = service.has != addrs;
+        let changed = service.has != addrs;
         for (addr, pool) in given {
             let first_pool = self.first_pool(addr);
             let claim = self.claims.entry(addr).or_default();
             claim.pool = claim.pool.or(pool).or(first_pool);
-            let new = Holder { name, birth, class, terms: terms.clone() };
-            match claim.holders.iter_mut().find(|holder| holder.name == name) {
-                Some(holder) => {
-                    changed |= holder.terms != new.terms;
-                    *holder = new;
-                }
-                None => claim.holders.push(new),
+            if !claim.holders.iter().any(|holder| (holder.name, holder.birth) == (name, birth)) {
+                self.fresh.insert(addr);
             }
+            claim.holders.retain(|holder| holder.name != name);
+            claim.holders.push(Holder { name, birth, class, terms: terms.clone() });
             // What was kept for a while has served its purpose.
             claim.reserved = claim.reserved.take().filter(|reserved| reserved.ends.is_none());
         }
@@ -168,6 +198,7 @@ impl Model {
         };
         let mut given: Vec<Given> = Vec::new();
         let mut misses = Vec::new();
+        let mut soon = 0;
         for family in service.stack.families() {
             let wish = wish(service, family);
             let asked = match wish {
@@ -177,36 +208,39 @@ impl Model {
                 Err(reason) => Some(Err(No { reason, pools: BTreeSet::new(), asked: true })),
             };
             let found = match asked {
-                Some(Ok(granted)) => Ok(granted),
+                Some(Ok(granted)) => Ok(Some(granted)),
                 Some(Err(no)) => match old(family) {
                     Some(keeps) => {
                         misses.push(no);
-                        Ok(keeps)
+                        Ok(Some(keeps))
                     }
                     None => Err(no),
                 },
-                None => old(family).map_or_else(|| self.find(name, family, &given), Ok),
+                None => old(family)
+                    .map_or_else(|| self.find(name, family, &given), |keeps| Ok(Some(keeps))),
             };
             match found {
-                Ok(one) => given.push(one),
+                Ok(Some(one)) => given.push(one),
+                Ok(None) => soon += 1,
                 Err(no) => misses.push(no),
             }
         }
         let families = service.stack.families();
-        if service.stack == Stack::Require && given.len() < families.len() {
+        if service.stack == Stack::Require && given.len() + soon < families.len() {
             // Both or nothing new; what it has is not taken away for that.
             given = families.into_iter().filter_map(old).collect();
         }
         (given, misses)
     }
 
-    /// An address of a family for a Service that asks for none in particular.
-    fn find(&self, name: Name, family: Family, also: &[Given]) -> Result<Given, No> {
+    /// An address of a family for a Service that asks for none in particular; none yet if it is one
+    /// to share that has only just been taken.
+    fn find(&self, name: Name, family: Family, also: &[Given]) -> Result<Option<Given>, No> {
         if let Some(addr) = self.kept(name, family) {
-            return Ok((addr, self.first_pool(addr)));
+            return Ok(Some((addr, self.first_pool(addr))));
         }
         if let Some(given) = self.joinable(name, family, also) {
-            return Ok(given);
+            return Ok(Some(given).filter(|(addr, _)| !self.fresh.contains(addr)));
         }
         let service = &self.services[name];
         let mut verdicts = Vec::new();
@@ -236,7 +270,7 @@ impl Model {
                 free.ok_or(FULL)
             });
             match given {
-                Ok(addr) => return Ok((addr, Some(pool_name))),
+                Ok(addr) => return Ok(Some((addr, Some(pool_name)))),
                 Err(verdict) => verdicts.push((pool_name, verdict)),
             }
         }
@@ -313,7 +347,7 @@ impl Model {
         }
         let service = &self.services[name];
         let mut verdicts = Vec::new();
-        let mut first_no = None;
+        let mut about_addr = None;
         for pool_name in self.pools_in_order() {
             let pool = &self.pools[pool_name];
             if !pool.covers().contains(&addr) {
@@ -334,22 +368,21 @@ impl Model {
                 continue;
             }
             let joins = claim.map_or(Ok(()), |claim| self.may_join(name, claim));
-            let why = if let Err(reason) = joins {
-                no(reason, first_pool)
+            if let Err(reason) = joins {
+                about_addr = Some(no(reason, first_pool));
             } else if self.is_outsiders(addr) {
-                no(Reason::TakenBy, first_pool)
+                about_addr = Some(no(Reason::TakenBy, first_pool));
             } else if let Some(by) = self.excluded_by(addr) {
-                no(Reason::Excluded, Some(by))
+                about_addr = Some(no(Reason::Excluded, Some(by)));
             } else if pool.holds_back(addr) {
-                no(Reason::Excluded, Some(pool_name))
+                verdicts.push((pool_name, HELD_BACK));
             } else if pool.drain {
-                no(Reason::Draining, Some(pool_name))
+                verdicts.push((pool_name, DRAINING));
             } else {
                 return Ok((addr, Some(pool_name)));
-            };
-            first_no = first_no.or(Some(why));
+            }
         }
-        Err(first_no.unwrap_or_else(|| nearest(&verdicts, Reason::OutsideEveryPool, true)))
+        Err(about_addr.unwrap_or_else(|| nearest(&verdicts, Reason::OutsideEveryPool, true)))
     }
 
     /// Whether a Service may have an address together with those who have it.
@@ -406,7 +439,10 @@ impl Model {
                 held.insert(*addr);
             }
         }
-        let about = also.iter().filter(|(_, pool)| *pool == Some(pool_name));
+        let about = also.iter().filter(|(addr, pool)| {
+            let recorded = self.claims.get(addr).and_then(|claim| claim.pool);
+            recorded.or(*pool) == Some(pool_name)
+        });
         held.extend(about.map(|(addr, _)| *addr));
         !addr.is_some_and(|addr| held.contains(&addr)) && held.len() >= limit as usize
     }
@@ -460,13 +496,20 @@ fn wish(service: &Service, family: Family) -> Result<Option<IpAddr>, Reason> {
 
 /// The "no" of the pool that came nearest to a "yes".
 fn nearest(verdicts: &[(Name, Verdict)], without_pools: Reason, asked: bool) -> No {
-    let reason = verdicts.iter().map(|(_, verdict)| *verdict).max_by_key(|(level, _)| *level);
-    let pools = verdicts.iter().filter(|(_, (level, _))| *level >= WOULD_SERVE);
-    No {
-        reason: reason.map_or(without_pools, |(_, reason)| reason),
-        pools: pools.map(|(pool, _)| *pool).collect(),
-        asked,
+    let levels = verdicts.iter().map(|(_, verdict)| *verdict);
+    let nearest = levels.max_by_key(|(level, _)| *level);
+    let would_serve = |verdict: Verdict| verdict != HELD_BACK && verdict.0 >= WOULD_SERVE;
+    let mut pools: BTreeSet<Name> = verdicts
+        .iter()
+        .filter(|(_, verdict)| would_serve(*verdict))
+        .map(|(pool, _)| *pool)
+        .collect();
+    if nearest == Some(HELD_BACK) {
+        // One is enough to say so.
+        let first = verdicts.iter().find(|(_, verdict)| *verdict == HELD_BACK);
+        pools.extend(first.map(|(pool, _)| *pool));
     }
+    No { reason: nearest.map_or(without_pools, |(_, reason)| reason), pools, asked }
 }
 
 /// Whether two Services, each in its namespace and with its terms, may have one address together.

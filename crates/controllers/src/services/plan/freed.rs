@@ -50,17 +50,18 @@ impl Planner {
         }
         let mut last: Option<Turn> = None;
         while let Some(turn) = self.next_turn(&freed, last.as_ref()) {
-            // What was given back may have been in the way of somebody older in another sense.
-            let eased = self.eased.first().filter(|eased| **eased < turn).cloned();
-            if let Some(eased) = eased {
-                self.eased.remove(&eased);
-                self.serve(&eased, &mut freed, now, effects);
+            // Somebody older may have been woken for another reason: a quota, an address kept for
+            // him.
+            let older = self.woken.first().filter(|woken| **woken < turn).cloned();
+            if let Some(woken) = older {
+                self.woken.remove(&woken);
+                self.serve(&woken, &mut freed, now, effects);
             } else {
                 self.serve(&turn, &mut freed, now, effects);
                 last = Some(turn);
             }
         }
-        self.eased.clear();
+        self.woken.clear();
     }
 
     /// The oldest that could use one of these addresses and that comes after `last`.

@@ -147,20 +147,17 @@ impl Planner {
     /// or waits under the sharing key of a holder, may be able to have it now.
     fn wake_about(&mut self, addr: IpAddr) {
         let mut turns = self.waiting.for_address(addr);
-        let mut kept_for = Vec::new();
         if let Some(claim) = self.world.claim(addr) {
             for holder in claim.holders() {
                 let key = holder.terms.as_ref().and_then(|terms| terms.key.as_deref());
                 turns.extend(key.into_iter().flat_map(|key| self.waiting.under_key(key)));
             }
             if let Some(reservation) = claim.waits_for() {
-                kept_for = self.waiting.in_namespace(&reservation.namespace);
-                kept_for.retain(|key| reservation.is_for(key));
+                let waiting = self.waiting.in_namespace(&reservation.namespace);
+                turns.extend(waiting.into_iter().filter(|(_, key)| reservation.is_for(key)));
             }
         }
-        for key in turns.into_iter().map(|(_, key)| key).chain(kept_for) {
-            self.mark(&key);
-        }
+        self.wake(turns);
     }
 
     pub(super) fn settle(&mut self, addr: IpAddr) {
@@ -320,9 +317,7 @@ impl Planner {
                 name
             }
         };
-        for key in self.waiting.in_namespace(&touched) {
-            self.mark(&key);
-        }
+        self.wake(self.waiting.in_namespace(&touched));
     }
 
     fn on_outsiders(&mut self, kind: OutsiderKind, watched: Watched<Outsider, Vec<IpAddr>>) {

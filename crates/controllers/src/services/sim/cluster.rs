@@ -239,9 +239,9 @@ impl Cluster {
         self.create_service(key);
         self.edit_service(key, |stored| {
             let (uid, created) = (stored.view.uid.clone(), stored.view.created);
-            let (shows, conditions) = (Vec::new(), Vec::new());
-            *stored =
-                Stored { view: ServiceView { uid, created, shows, conditions, ..old.view }, ..old };
+            let (shows, conditions, deleting) = (Vec::new(), Vec::new(), false);
+            let view = ServiceView { uid, created, deleting, shows, conditions, ..old.view };
+            *stored = Stored { view, ..old };
         });
     }
 

@@ -253,6 +253,20 @@ fn whoever_requires_both_families_keeps_what_it_has_until_it_can_have_both() {
 }
 
 #[test]
+fn whoever_requires_both_families_takes_none_while_it_is_open_whether_it_can_have_the_other() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0 fd00::-fd00::1", "");
+    create(&mut sim, &["shop/web", "shop/old"]);
+    want_both_families(&mut sim, "shop/web", true);
+    ask(&mut sim, "shop/web", &["10.0.0.0"]);
+    sim.settle();
+    sim.cluster.recreate_service("shop/web");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/old"), ["10.0.0.0"]);
+    assert_eq!(shown_by(&sim, "shop/web"), [] as [&str; 0]);
+}
+
+#[test]
 fn whoever_requires_both_families_says_what_it_misses_also_when_others_take_it() {
     let mut sim = running(1);
     sim.cluster.set_pool("IPGroup/a", "10.0.0.0", "");
@@ -300,6 +314,25 @@ fn whoever_clashes_leaves_also_when_no_pool_serves_its_class_any_more() {
     assert_eq!(sim.cluster.violations().len(), 0);
 }
 
+#[test]
+fn whoever_asks_for_an_address_is_woken_by_each_pool_that_could_give_it() {
+    let mut sim = running(1);
+    create(&mut sim, &["shop/has", "shop/asks"]);
+    sim.cluster.set_pool("IPGroup/b", "10.0.0.2", "");
+    allow_each_namespace(&mut sim, 1);
+    sim.cluster.put_pool(&PoolName::new("IPGroup/b"), |view| {
+        if let Ok(pool) = &mut view.pool {
+            (pool.drain, pool.priority) = (true, 1);
+        }
+    });
+    ask(&mut sim, "shop/asks", &["10.0.0.2"]);
+    sim.settle();
+    assert_eq!(says(&sim, "shop/asks"), refused("QuotaExceeded"));
+    sim.cluster.delete_service("shop/has");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/asks"), ["10.0.0.2"]);
+}
+
 /// Everybody who has an address.
 fn served(sim: &Sim) -> Vec<String> {
     let all = shown(sim).into_iter().filter(|(_, addrs)| !addrs.is_empty());
@@ -318,6 +351,23 @@ fn nobody_younger_is_served_while_somebody_looks_whom_to_share_with() {
     sim.cluster.set_pool("IPGroup/a", "10.0.0.0-10.0.0.1", "");
     sim.settle();
     assert_eq!(served(&sim), ["shop/a", "shop/b"]);
+}
+
+#[test]
+fn nobody_younger_is_served_while_somebody_waits_to_share_an_address_of_the_other_family() {
+    let mut sim = running(1);
+    sim.cluster.delete_pool(&PoolName::new("IPGroup/a"));
+    for (key, port) in [("shop/v6", 80), ("shop/both", 443)] {
+        share(&mut sim, key, "k", port);
+    }
+    sim.cluster.edit_service("shop/v6", |stored| stored.view.families = vec![Family::V6]);
+    want_both_families(&mut sim, "shop/both", false);
+    create(&mut sim, &["shop/young"]);
+    sim.settle();
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0 fd00::", "");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/both"), ["10.0.0.0", "fd00::"]);
+    assert_eq!(served(&sim), ["shop/both", "shop/v6"]);
 }
 
 #[test]
@@ -342,6 +392,22 @@ fn an_address_that_is_given_back_goes_to_the_oldest_also_if_a_quota_was_in_its_w
     sim.cluster.delete_service("shop/has");
     sim.settle();
     assert_eq!(served(&sim), ["shop/old"]);
+}
+
+#[test]
+fn whoever_gets_a_freed_address_does_not_take_one_that_is_kept_for_somebody_older_as_well() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0 fd00::", "");
+    reserve(&mut sim, "10.0.0.0", "shop", None);
+    create(&mut sim, &["shop/has", "shop/old", "shop/young"]);
+    for key in ["shop/has", "shop/young"] {
+        want_both_families(&mut sim, key, false);
+    }
+    sim.settle();
+    sim.cluster.delete_service("shop/has");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/old"), ["10.0.0.0"]);
+    assert_eq!(shown_by(&sim, "shop/young"), ["fd00::"]);
 }
 
 #[test]
