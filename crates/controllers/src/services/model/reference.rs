@@ -169,7 +169,7 @@ pub(super) struct Model {
     pub(super) labelled_namespaces: BTreeSet<Name>,
     pub(super) nodes: BTreeMap<Name, Vec<IpAddr>>,
     pub(super) claims: BTreeMap<IpAddr, Claim>,
-    /// Addresses whose claims were written in this round: who joins them must wait for the next.
+    /// Addresses that somebody got in this round: whoever joins them must wait for the next.
     pub(super) fresh: BTreeSet<IpAddr>,
     /// Seconds.
     pub(super) clock: i64,

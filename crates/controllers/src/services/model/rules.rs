@@ -74,11 +74,8 @@ impl Model {
             let holders = self.claims.get_mut(&addr).map(|claim| claim.holders.iter_mut());
             let its_own = |holder: &&mut Holder| (holder.name, holder.birth) == (name, birth);
             for holder in holders.into_iter().flatten().filter(its_own) {
-                if holder.terms != terms {
-                    changed = true;
-                    self.fresh.insert(addr);
-                    holder.terms.clone_from(&terms);
-                }
+                changed |= holder.terms != terms;
+                holder.terms.clone_from(&terms);
             }
         }
         changed
