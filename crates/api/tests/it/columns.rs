@@ -24,7 +24,7 @@ spec:
   holders: [{kind: Service, namespace: shop, name: web}]
 ";
 
-const GROUP_STATUS: &str = r#"{"status": {"capacity": "256", "used": "1", "free": "255", "conditions": [
+const GROUP_STATUS: &str = r#"{"status": {"capacity": "256", "used": "1", "free": "255", "waiting": 3, "conditions": [
     {"type": "Other", "status": "Unknown", "reason": "None", "message": "", "lastTransitionTime": "2026-11-15T22:10:44Z"},
     {"type": "Ready", "status": "True", "reason": "Serving", "message": "", "lastTransitionTime": "2026-11-15T22:10:44Z"}]}}"#;
 
@@ -52,8 +52,8 @@ async fn kubectl_get_answers_who_has_what() {
     for (args, header, row) in [
         (
             &["get", "ipg", "columns"][..],
-            "NAME SEGMENT FREE USED READY AGE",
-            "columns 10.88.0.0/24 255 1 True",
+            "NAME SEGMENT FREE USED WAITING READY AGE",
+            "columns 10.88.0.0/24 255 1 3 True",
         ),
         (
             &["get", "ips", "10.88.0.5"],
