@@ -156,4 +156,5 @@ async fn metrics_are_those_of_the_reference_and_count_what_is_there() {
     assert_eq!(unmet, Vec::<&String>::new(), "documented and not served");
     let reasons = &documented["landfall_services_pending"]["reason"];
     assert_eq!(reasons.len(), Reason::ALL.len());
+    tenant.settled().await;
 }
