@@ -15,7 +15,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
     core::{DeserializeGuard, params::Preconditions},
 };
-use landfall_api::{IP, IPGroup, IPSpec, Use, name, words};
+use landfall_api::{IP, IPGroup, IPGroupStatus, IPSpec, Use, name, words};
 use landfall_ipam::PoolName;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ use super::{
     effect::{About, Answer, Effect, Failure, Note, Then},
     lean::LeanService,
     observe,
-    view::{ClaimView, HolderView, PoolStatusView, ServiceKey, Version},
+    view::{ClaimView, HolderView, ServiceKey, Version},
     wish::may_release,
 };
 
@@ -230,7 +230,7 @@ impl Applier {
         &self,
         object: &str,
         version: Version,
-        status: &PoolStatusView,
+        status: &IPGroupStatus,
     ) -> Result<Answer, Failure> {
         let patch = json!({
             "metadata": {"resourceVersion": version.to_string()},

@@ -3,11 +3,11 @@
 use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use landfall_api::IPGroupStatus;
 use landfall_ipam::PoolName;
 
 use super::view::{
-    ClaimView, HolderView, PoolStatusView, PoolView, Reservation, ServiceKey, ServiceView, Tenure,
-    Version,
+    ClaimView, HolderView, PoolView, Reservation, ServiceKey, ServiceView, Tenure, Version,
 };
 
 /// One guarded, idempotent call. Everything is decided; applying it has nothing left to choose.
@@ -55,7 +55,7 @@ pub(super) enum Effect {
     /// The same for a Service.
     LookAtService { key: ServiceKey, known: Option<Version> },
     /// Write a pool's status.
-    PoolStatus { pool: PoolName, object: Arc<str>, version: Version, status: PoolStatusView },
+    PoolStatus { pool: PoolName, object: Arc<str>, version: Version, status: IPGroupStatus },
     /// Tell people. Best effort.
     Note(Note),
 }

@@ -18,8 +18,7 @@ use landfall_api::{
 use landfall_ipam::{Family, PoolName, Refusal};
 
 use super::view::{
-    ClaimView, HolderView, PoolStatusView, PoolView, Request, Reservation, ServiceKey, ServiceView,
-    Tenure, Version,
+    ClaimView, HolderView, PoolView, Request, Reservation, ServiceKey, ServiceView, Tenure, Version,
 };
 
 /// The kind of pool an `IPGroup` is, as it stands in a claim's `spec.pool`.
@@ -248,17 +247,7 @@ pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
             view.class = group.spec.load_balancer_class.as_deref().map(Arc::from);
             view.quota.clone_from(&group.spec.quota);
             view.ignored = ignored(&group.spec);
-            if let Some(status) = &group.status {
-                view.status = PoolStatusView {
-                    capacity: status.capacity.clone(),
-                    used: status.used.clone(),
-                    free: status.free.clone(),
-                    waiting: status.waiting,
-                    longest_waiting: status.longest_waiting.clone(),
-                    observed_generation: status.observed_generation,
-                    conditions: status.conditions.clone(),
-                };
-            }
+            view.status = group.status.clone().unwrap_or_default();
         }
     }
     view

@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use kube::core::DeserializeGuard;
 use landfall_api::{
-    Holder, IP, IPGroup, IPGroupSpec, IPGroupStatus, IPSpec, Use, name, words::ANNOTATION_ADDRESSES,
+    Holder, IP, IPGroup, IPGroupSpec, IPSpec, Use, name, words::ANNOTATION_ADDRESSES,
 };
 use landfall_ipam::{AddrRange, Family};
 
@@ -197,15 +197,7 @@ impl PlannerRig {
                 (Ok(Answer::Released { by: None }), vec![gone])
             }
             Effect::PoolStatus { status, .. } => {
-                self.pool.status = Some(IPGroupStatus {
-                    capacity: status.capacity.clone(),
-                    used: status.used.clone(),
-                    free: status.free.clone(),
-                    waiting: status.waiting,
-                    longest_waiting: status.longest_waiting.clone(),
-                    observed_generation: status.observed_generation,
-                    conditions: status.conditions.clone(),
-                });
+                self.pool.status = Some(status.clone());
                 let view = self.written_pool();
                 let echo = Watched::Is(view.name.clone(), view.version, Box::new(view.clone()));
                 (Ok(Answer::Pool(Box::new(view))), vec![News::Pools(echo)])

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use landfall_api::{
-    WaitingService,
+    IPGroupStatus, WaitingService,
     condition::{self, Status},
     words::{CONDITION_ALLOCATED, CONDITION_READY},
 };
@@ -13,7 +13,7 @@ use landfall_ipam::{PoolCount, Refusal};
 
 use super::{
     effect::{About, Note},
-    view::{HolderView, PoolStatusView, PoolView, ServiceView},
+    view::{HolderView, PoolView, ServiceView},
     waiting::Waiting,
     world::World,
 };
@@ -173,9 +173,9 @@ pub(super) fn pool(
     count: PoolCount,
     waiting: &Waiting,
     now: Timestamp,
-) -> Option<PoolStatusView> {
+) -> Option<IPGroupStatus> {
     let longest = waiting.longest_for(&view.name).take(WaitingService::MOST);
-    let mut next = PoolStatusView {
+    let mut next = IPGroupStatus {
         capacity: Some(count.capacity.to_string()),
         used: Some(count.used.to_string()),
         free: Some(count.free.to_string()),

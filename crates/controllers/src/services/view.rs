@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::Selector;
-use landfall_api::{Quota, WaitingService};
+use landfall_api::{IPGroupStatus, Quota};
 use landfall_ipam::{Clash, Family, Party, Pool, PoolName, Refusal, Terms, clash};
 
 /// `namespace/name` of a Service. Cheap to clone.
@@ -267,7 +267,8 @@ pub(super) struct PoolView {
     pub retain_for: Option<Duration>,
     /// Fields that are set but that this version does not act on.
     pub ignored: Vec<&'static str>,
-    pub status: PoolStatusView,
+    /// What its status says now.
+    pub status: IPGroupStatus,
 }
 
 impl PoolView {
@@ -286,21 +287,9 @@ impl PoolView {
             quota: None,
             retain_for: None,
             ignored: Vec::new(),
-            status: PoolStatusView::default(),
+            status: IPGroupStatus::default(),
         }
     }
-}
-
-/// What an `IPGroup`'s status says now.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct PoolStatusView {
-    pub capacity: Option<String>,
-    pub used: Option<String>,
-    pub free: Option<String>,
-    pub waiting: Option<i64>,
-    pub longest_waiting: Vec<WaitingService>,
-    pub observed_generation: Option<i64>,
-    pub conditions: Vec<Condition>,
 }
 
 /// Somebody outside the ledger who has addresses that must never be given.

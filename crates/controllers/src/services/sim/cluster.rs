@@ -7,6 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use landfall_api::IPGroupStatus;
 use landfall_ipam::{ClaimFact, HolderFact, Pool, PoolName, Violation, check, clash};
 
 use super::super::{
@@ -14,8 +15,8 @@ use super::super::{
     fixtures,
     plan::{News, Watched},
     view::{
-        ClaimView, HolderView, Outsider, OutsiderKind, PoolStatusView, PoolView, Reservation,
-        ServiceKey, ServiceView, Tenure, Version,
+        ClaimView, HolderView, Outsider, OutsiderKind, PoolView, Reservation, ServiceKey,
+        ServiceView, Tenure, Version,
     },
     wish::may_release,
 };
@@ -189,7 +190,7 @@ impl Cluster {
     }
 
     /// What a pool says of itself.
-    pub(in crate::services) fn pool_status(&self, name: &str) -> PoolStatusView {
+    pub(in crate::services) fn pool_status(&self, name: &str) -> IPGroupStatus {
         self.pools[&PoolName::new(name)].status.clone()
     }
 
