@@ -54,22 +54,24 @@ fn read<'a>(
 
 /// On which terms a Service would share an address: none without a key.
 pub fn sharing_terms(metadata: &ObjectMeta, spec: &ServiceSpec) -> Result<Option<Terms>, Refusal> {
-    let key = metadata.annotations.as_ref().and_then(|all| all.get(words::ANNOTATION_SHARING_KEY));
-    let Some(key) = key.map(|key| key.trim()).filter(|key| !key.is_empty()) else {
-        return Ok(None);
-    };
+    let annotations = metadata.annotations.as_ref();
+    let found = words::SHARING_KEYS.iter().find_map(|source| {
+        let key = annotations?.get(source.key)?.trim();
+        (!key.is_empty()).then_some((source, key))
+    });
+    let Some((source, key)) = found else { return Ok(None) };
     let unparseable = |field, input: &str, expected| {
         Err(Refusal::Unparseable { field, input: input.to_owned(), expected })
     };
     if key.len() > Holder::LONGEST_KEY {
         let expected = "a key of at most 253 bytes";
-        return unparseable(words::ANNOTATION_SHARING_KEY, key, expected);
+        return unparseable(source.key, key, expected);
     }
-    let with = words::entries(metadata, words::ANNOTATION_SHARING_WITH);
+    let with = source.with.map_or_else(|| vec!["*"], |with| words::entries(metadata, with));
     let longest = with.iter().max_by_key(|name| name.len()).copied().unwrap_or_default();
     if with.len() > Holder::MOST_NAMESPACES || longest.len() > LONGEST_NAMESPACE {
         let expected = "`*` or the names of at most 64 namespaces";
-        return unparseable(words::ANNOTATION_SHARING_WITH, longest, expected);
+        return unparseable(source.with.unwrap_or(source.key), longest, expected);
     }
     let mut ports: Vec<_> = spec
         .ports
@@ -104,3 +106,51 @@ pub fn holder_terms(holder: &Holder) -> Option<Terms> {
 
 #[cfg(test)]
 mod fuzz;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consent_given_to_another_program_holds_as_far_as_it_went_there() {
+        let ours = ["landfall.dev/sharing-key", "landfall.dev/sharing-with"];
+        let cilium = ["lbipam.cilium.io/sharing-key", "lbipam.cilium.io/sharing-cross-namespace"];
+        for (case, annotations, expected) in [
+            ("none", vec![], None),
+            ("ours", vec![(ours[0], "k"), (ours[1], "a, b")], Some(("k", vec!["a", "b"]))),
+            ("MetalLB's", vec![("metallb.io/allow-shared-ip", "k")], Some(("k", vec!["*"]))),
+            (
+                "MetalLB's older",
+                vec![("metallb.universe.tf/allow-shared-ip", "k")],
+                Some(("k", vec!["*"])),
+            ),
+            ("PureLB's", vec![("purelb.io/allow-shared-ip", "k")], Some(("k", vec!["*"]))),
+            ("Cilium's", vec![(cilium[0], "k")], Some(("k", vec![]))),
+            (
+                "Cilium's, across namespaces",
+                vec![(cilium[0], "k"), (cilium[1], "a")],
+                Some(("k", vec!["a"])),
+            ),
+            (
+                "ours before others",
+                vec![(ours[0], "k"), ("metallb.io/allow-shared-ip", "other")],
+                Some(("k", vec![])),
+            ),
+            (
+                "ours without a key",
+                vec![(ours[0], " "), ("metallb.io/allow-shared-ip", "other")],
+                Some(("other", vec!["*"])),
+            ),
+        ] {
+            let texts = annotations.iter().map(|(key, text)| ((*key).into(), (*text).into()));
+            let metadata =
+                ObjectMeta { annotations: Some(texts.collect()), ..ObjectMeta::default() };
+            let terms = sharing_terms(&metadata, &ServiceSpec::default()).unwrap();
+            let read = terms.map(|terms| (terms.key.unwrap(), terms.with));
+            let expected = expected.map(|(key, with)| {
+                (key.to_owned(), with.into_iter().map(str::to_owned).collect::<Vec<_>>())
+            });
+            assert_eq!(read, expected, "{case}");
+        }
+    }
+}

@@ -252,9 +252,9 @@ impl IPGroupSpec {
     }
 }
 
-/// Reads `1h30m`. Not by kube's `Duration`, which panics at a number that is too large or that has a
+/// Reads a time such as `1h30m`. Not by kube's `Duration`, which panics at a number that is too large or that has a
 /// sign in the middle.
-fn hours_minutes_seconds(text: &str) -> Option<Duration> {
+pub fn hours_minutes_seconds(text: &str) -> Option<Duration> {
     let mut total = (!text.is_empty()).then_some(Duration::ZERO)?;
     for part in text.split_inclusive(['h', 'm', 's']) {
         let (number, unit) = part.split_at_checked(part.len().checked_sub(1)?)?;

@@ -15,4 +15,6 @@ pub mod words;
 
 pub use crd::crds;
 pub use ip::{Holder, IP, IPSpec, IPStatus, ReservedFor, Use};
-pub use ipgroup::{Announce, IPGroup, IPGroupSpec, IPGroupStatus, Quota, WaitingService};
+pub use ipgroup::{
+    Announce, IPGroup, IPGroupSpec, IPGroupStatus, Quota, WaitingService, hours_minutes_seconds,
+};

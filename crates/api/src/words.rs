@@ -13,6 +13,13 @@ pub const LABEL_GSM: &str = "gsm";
 pub const ANNOTATION_OWNER: &str = "virtualips.paas.il/owner";
 /// Finalizer that vip-allocator-operator leaves on Services. We set none and remove this one.
 pub const FINALIZER_SERVICE: &str = "ips.paas.org/finalizer";
+/// Finalizers of replaced operators, which leave a Service once the ledger is right about it.
+pub const FINALIZERS_LEFT: &[&str] = &[FINALIZER_SERVICE];
+/// Webhook of vip-allocator-operator. When that is gone and this is not, nobody can write an `IP`.
+pub const WEBHOOK_LEFT: &str = "vip.kb.io";
+/// The configuration that holds [`WEBHOOK_LEFT`].
+pub const WEBHOOK_LEFT_CONFIGURATION: &str =
+    "vip-allocator-operator-validating-webhook-configuration";
 /// Finalizer on a `VirtualIP`: its `IP` must be deleted.
 pub const FINALIZER_VIRTUALIP_IP: &str = "ip.finalizers.virtualips.paas.org";
 /// Finalizer on a `VirtualIP`: its clone Service must be deleted.
@@ -28,6 +35,29 @@ pub const ANNOTATION_POOL: &str = "landfall.dev/pool";
 pub const ANNOTATION_SHARING_KEY: &str = "landfall.dev/sharing-key";
 /// Annotation on a Service: namespaces it shares its address with, or `*`.
 pub const ANNOTATION_SHARING_WITH: &str = "landfall.dev/sharing-with";
+
+/// An annotation that holds a sharing key, and who consents by it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SharingKey {
+    /// The annotation.
+    pub key: &'static str,
+    /// The annotation with the namespaces to share with; without one the key alone is consent to
+    /// share with all, because its own program asks for no more.
+    pub with: Option<&'static str>,
+}
+
+/// Annotations with a sharing key, ours first. The others are those of programs that ran before us:
+/// what Services agreed to under them still holds, so that what they share can be taken over.
+pub const SHARING_KEYS: &[SharingKey] = &[
+    SharingKey { key: ANNOTATION_SHARING_KEY, with: Some(ANNOTATION_SHARING_WITH) },
+    SharingKey { key: "metallb.io/allow-shared-ip", with: None },
+    SharingKey { key: "metallb.universe.tf/allow-shared-ip", with: None },
+    SharingKey {
+        key: "lbipam.cilium.io/sharing-key",
+        with: Some("lbipam.cilium.io/sharing-cross-namespace"),
+    },
+    SharingKey { key: "purelb.io/allow-shared-ip", with: None },
+];
 
 /// Condition on a Service: whether it has the addresses it asked for.
 pub const CONDITION_ALLOCATED: &str = "landfall.dev/Allocated";

@@ -15,13 +15,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-pub use self::metrics::Metrics;
 use self::{
     apply::Applier,
     effect::{Effect, Failure, Report},
     plan::{News, Now, Planner},
     queue::Queue,
 };
+pub use self::{metrics::Metrics, plan::Settings};
 use crate::Context;
 
 mod apply;
@@ -66,6 +66,7 @@ const STOP_GRACE: Duration = Duration::from_secs(4);
 /// when the future is first polled, so that nobody looks ready too early.
 pub fn run(
     context: Context,
+    settings: Settings,
     metrics: Metrics,
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
@@ -74,7 +75,7 @@ pub fn run(
     let applier = Applier::new(context.client.clone(), &context.instance);
     let leading = context.leadership.is_leader();
     let engine = Engine {
-        planner: Planner::default(),
+        planner: Planner::new(settings),
         queue: Queue::default(),
         calls: JoinSet::new(),
         notes: 0,
@@ -265,6 +266,9 @@ impl Engine {
                     Effect::Release { claim, holder, .. } => {
                         info!(service = %holder.key, addr = %claim.addr, "looked at a claim to release");
                     }
+                    Effect::DropFinalizers { key, .. } => {
+                        info!(service = %key, "took off the finalizer of a replaced operator");
+                    }
                     Effect::Take { .. }
                     | Effect::Touch { .. }
                     | Effect::Expire { .. }
@@ -278,7 +282,7 @@ impl Engine {
             Err(failure) => {
                 self.metrics.called(word, failure.word());
                 match failure {
-                    Failure::Refused(words) | Failure::Unknown(words) => {
+                    Failure::Refused(words) | Failure::Blocked(words) | Failure::Unknown(words) => {
                         warn!(effect = ?report.effect, words, "a call failed");
                     }
                     Failure::Exists | Failure::Conflict | Failure::NotFound | Failure::NotSent => {

@@ -3,6 +3,7 @@
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr as _;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
@@ -93,6 +94,23 @@ pub struct Operator {
         default_value = "services"
     )]
     pub controllers: Vec<Controller>,
+
+    /// How long a claim waits for a Service that was not there when the operator started, such as
+    /// `90s` or `5m`: a restore may bring claims before Services
+    #[arg(
+        long,
+        env = "LANDFALL_ORPHAN_GRACE",
+        value_name = "TIME",
+        default_value = "5m",
+        value_parser = duration
+    )]
+    pub orphan_grace: Duration,
+}
+
+/// Accepts what `retainFor` of a pool does.
+fn duration(text: &str) -> Result<Duration, String> {
+    landfall_api::hours_minutes_seconds(text)
+        .ok_or_else(|| format!("`{text}` is not a time such as 1h30m or 45s"))
 }
 
 /// The parts of the operator that can be left out.
@@ -147,7 +165,7 @@ mod tests {
             assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(&*variable), "--{flag}");
             checked += 1;
         }
-        assert_eq!(checked, 7);
+        assert_eq!(checked, 8);
     }
 
     #[test]
@@ -160,6 +178,7 @@ mod tests {
         assert!(operator.leader_elect);
         assert_eq!(operator.namespace, None);
         assert_eq!(operator.controllers, [Controller::Services]);
+        assert_eq!(operator.orphan_grace, Duration::from_mins(5));
 
         let (global, operator) = parse(&[
             "--kubeconfig=/tmp/k",
@@ -169,6 +188,7 @@ mod tests {
             "--leader-elect=false",
             "--namespace=net",
             "--controllers=services,services",
+            "--orphan-grace=90s",
         ])
         .unwrap();
         assert_eq!(global.kubeconfig, Some("/tmp/k".into()));
@@ -178,6 +198,7 @@ mod tests {
         assert!(!operator.leader_elect);
         assert_eq!(operator.namespace.as_deref(), Some("net"));
         assert_eq!(operator.controllers, [Controller::Services, Controller::Services]);
+        assert_eq!(operator.orphan_grace, Duration::from_secs(90));
     }
 
     #[test]
@@ -201,6 +222,7 @@ mod tests {
             ("--log-level=landfall=loud", "invalid"),
             ("--log-format=xml", "possible values: text, json"),
             ("--admin-addr=8080", "--admin-addr"),
+            ("--orphan-grace=soon", "`soon` is not a time such as 1h30m or 45s"),
         ] {
             let message = parse(&[flag]).unwrap_err().to_string();
             assert!(message.contains(expected), "{flag}: {message}");

@@ -76,9 +76,10 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator) -> Result<(), Error
     };
     if args.controllers.contains(&Controller::Services) {
         let metrics = services::Metrics::register(&mut registry);
+        let settings = services::Settings { orphan_grace: args.orphan_grace };
         supervisor.add(Stage::Work, "services", |stop| {
             // Boxed: all watches together make a large future.
-            let run = Box::pin(services::run(context, metrics, stop));
+            let run = Box::pin(services::run(context, settings, metrics, stop));
             async {
                 run.await;
                 Ok::<_, Infallible>(())

@@ -31,6 +31,8 @@ impl Operator {
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--admin-addr", "127.0.0.1:0", "--log-format", "text"])
+            // No test restores claims before Services unless it says so; a flag overrides this.
+            .env("LANDFALL_ORPHAN_GRACE", "0s")
             .args(extra_args);
         let process = Process::spawn(&command, &dir.path().join("operator.log"))?;
         let admin = process

@@ -78,6 +78,14 @@ impl Applier {
                         .map_err(|error| failure(&error))?;
                     Ok(seen_service(&written.into()))
                 }
+                Effect::DropFinalizers { key, uid, version, left } => {
+                    let patch = json!({"metadata": {
+                        "resourceVersion": version.to_string(), "uid": **uid, "finalizers": left,
+                    }});
+                    let services = self.services(key);
+                    let written = services.patch(key.name(), &params(), &Patch::Merge(patch)).await;
+                    Ok(seen_service(&written.map_err(|error| failure(&error))?.into()))
+                }
                 Effect::Release { claim, holder, then } => self.release(claim, holder, then).await,
                 Effect::Expire { addr, uid, version } => {
                     self.delete(*addr, uid, *version).await?;
@@ -352,11 +360,26 @@ fn failure(error: &kube::Error) -> Failure {
         (409, _) => Failure::Conflict,
         (404, _) => Failure::NotFound,
         (400..=408 | 411..=428, _) => Failure::Refused(status.message.clone()),
-        // A webhook that cannot be reached refuses like any other policy; trying at once is vain.
         (500, _) if status.message.contains("failed calling webhook") => {
-            Failure::Refused(status.message.clone())
+            Failure::Blocked(webhook_explained(&status.message))
         }
         _ => Failure::Unknown(chain(error)),
+    }
+}
+
+/// The replaced operator's webhook outlives it and then refuses every write of an `IP`, for
+/// administrators too. Who meets it needs its name more than the API server's own words.
+fn webhook_explained(message: &str) -> String {
+    if message.contains(&format!("{:?}", words::WEBHOOK_LEFT)) {
+        format!(
+            "the webhook {} that vip-allocator-operator left behind refuses every change of an IP \
+             object; remove it with `kubectl delete validatingwebhookconfiguration {}`, and this \
+             goes on by itself ({message})",
+            words::WEBHOOK_LEFT,
+            words::WEBHOOK_LEFT_CONFIGURATION,
+        )
+    } else {
+        message.to_owned()
     }
 }
 

@@ -42,6 +42,8 @@ pub(super) enum Effect {
         /// Whether it has had no address before.
         first: bool,
     },
+    /// Take the finalizers of replaced operators off a Service, at exactly this version.
+    DropFinalizers { key: ServiceKey, uid: Arc<str>, version: Version, left: Vec<String> },
     /// Read the holder live, and give up the claim at exactly this version if the holder neither
     /// shows nor could want the address.
     ///
@@ -68,7 +70,7 @@ impl Effect {
             Self::Publish { .. } => 0,
             Self::LookAtClaim { .. } | Self::LookAtService { .. } | Self::Touch { .. } => 1,
             Self::Take { .. } => 2,
-            Self::Release { .. } | Self::Expire { .. } => 3,
+            Self::Release { .. } | Self::Expire { .. } | Self::DropFinalizers { .. } => 3,
             Self::PoolStatus { .. } => 4,
             Self::Note(_) => 5,
         }
@@ -80,6 +82,7 @@ impl Effect {
             Self::Take { .. } => "take",
             Self::Touch { .. } => "touch",
             Self::Publish { .. } => "publish",
+            Self::DropFinalizers { .. } => "drop_finalizers",
             Self::Release { .. } => "release",
             Self::Expire { .. } => "expire",
             Self::LookAtClaim { .. } | Self::LookAtService { .. } => "look",
@@ -169,6 +172,8 @@ pub(super) enum Failure {
     NotFound,
     /// The API server said no, and will say so again until somebody changes something.
     Refused(String),
+    /// A webhook that nobody answers for says no, and does so to every write of the kind.
+    Blocked(String),
     /// It may have happened or not.
     Unknown(String),
     /// It was never sent: we do not lead.
@@ -183,6 +188,7 @@ impl Failure {
             Self::Conflict => "conflict",
             Self::NotFound => "not_found",
             Self::Refused(_) => "refused",
+            Self::Blocked(_) => "blocked",
             Self::Unknown(_) => "unknown",
             Self::NotSent => "not_sent",
         }

@@ -463,7 +463,7 @@ impl Wave {
             seen_service(identified(object, Some("wild"), &format!("w-{}", index + 5 * number)))
         });
         for view in wild.chain([good_service(&format!("web-{number}"))]) {
-            let stored = Stored { view, load_balancer: true };
+            let stored = Stored { view, load_balancer: true, finalizer: false };
             sim.cluster.services.insert(stored.view.key.clone(), stored);
         }
         for kind in KINDS {

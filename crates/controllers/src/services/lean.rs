@@ -67,6 +67,7 @@ struct LeanMeta {
     deletion_timestamp: Option<Time>,
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
+    finalizers: Option<Vec<String>>,
 }
 
 fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
@@ -80,6 +81,7 @@ fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
         deletion_timestamp: lean.deletion_timestamp,
         labels: lean.labels,
         annotations: lean.annotations,
+        finalizers: lean.finalizers,
         ..ObjectMeta::default()
     })
 }
@@ -104,6 +106,7 @@ mod tests {
                     "landfall.dev/addresses": "10.0.0.5", "landfall.dev/pool": "dmz",
                     "landfall.dev/sharing-key": "k", "landfall.dev/sharing-with": "*",
                 },
+                "finalizers": ["ips.paas.org/finalizer", "others.example/finalizer"],
                 "managedFields": [{"manager": "m", "fieldsV1": {"f:metadata": {}}}],
             },
             "spec": {
@@ -119,5 +122,7 @@ mod tests {
         assert_eq!(lean.metadata.managed_fields, None);
         assert_eq!(observe::service(&lean), observe::service(&whole));
         assert_eq!(observe::external_ips(&lean), observe::external_ips(&whole));
+        assert!(observe::leftover(&lean).is_some());
+        assert_eq!(observe::leftover(&lean), observe::leftover(&whole));
     }
 }

@@ -18,7 +18,8 @@ use landfall_api::{
 use landfall_ipam::{Family, PoolName, Refusal};
 
 use super::view::{
-    ClaimView, HolderView, PoolView, Request, Reservation, ServiceKey, ServiceView, Tenure, Version,
+    ClaimView, HolderView, Leftover, PoolView, Request, Reservation, ServiceKey, ServiceView,
+    Tenure, Version,
 };
 
 /// The kind of pool an `IPGroup` is, as it stands in a claim's `spec.pool`.
@@ -106,6 +107,19 @@ pub(super) fn service_key(metadata: &ObjectMeta) -> ServiceKey {
         metadata.namespace.as_deref().unwrap_or_default(),
         metadata.name.as_deref().unwrap_or_default(),
     )
+}
+
+/// What a replaced operator left on a Service, whatever its type.
+pub(super) fn leftover(object: &Service) -> Option<Leftover> {
+    let metadata = &object.metadata;
+    let all = metadata.finalizers.as_ref()?;
+    let left = |finalizer: &String| words::FINALIZERS_LEFT.contains(&finalizer.as_str());
+    all.iter().any(left).then(|| Leftover {
+        uid: text(metadata.uid.as_deref()),
+        version: version(metadata),
+        deleting: metadata.deletion_timestamp.is_some(),
+        finalizers: all.iter().filter(|finalizer| !left(finalizer)).cloned().collect(),
+    })
 }
 
 /// The addresses in a Service's `spec.externalIPs`, whatever its type.

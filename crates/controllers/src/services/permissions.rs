@@ -4,7 +4,13 @@ use crate::permissions::Rule;
 
 /// Rules for the whole cluster.
 pub const CLUSTER: &[Rule] = &[
-    Rule { groups: &[""], resources: &["services"], verbs: &["get", "list", "watch"], names: &[] },
+    // Patched only to take off the finalizers of replaced operators.
+    Rule {
+        groups: &[""],
+        resources: &["services"],
+        verbs: &["get", "list", "patch", "watch"],
+        names: &[],
+    },
     Rule { groups: &[""], resources: &["services/status"], verbs: &["patch"], names: &[] },
     Rule {
         groups: &[""],

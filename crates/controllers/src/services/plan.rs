@@ -21,7 +21,8 @@ use super::{
     status,
     store::Source,
     view::{
-        ClaimView, HolderView, PoolView, Reservation, ServiceKey, ServiceView, Tenure, Version,
+        ClaimView, HolderView, Leftover, PoolView, Reservation, ServiceKey, ServiceView, Tenure,
+        Version,
     },
     waiting::{Turn, Wait, Waiting},
     wish::could_want,
@@ -39,6 +40,21 @@ pub(super) struct Now {
     pub wall: Timestamp,
     /// Time since the process began.
     pub uptime: Duration,
+}
+
+/// What the user sets for the whole allocator.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// How long a claim waits for a Service that was not there when we came.
+    pub orphan_grace: Duration,
+}
+
+/// A webhook that nobody answers for refuses every write of a claim.
+#[derive(Debug)]
+struct Blocked {
+    words: String,
+    /// The Service that tries on behalf of all.
+    probe: Option<ServiceKey>,
 }
 
 /// Pool status is for people and dashboards: once a second is often enough.
@@ -69,6 +85,13 @@ pub(super) struct Planner {
     expiries: BTreeSet<(Timestamp, IpAddr)>,
     /// When the next of them ends.
     expiry_at: Option<Duration>,
+    /// Services that we saw leave while something was claimed in their name.
+    left: BTreeSet<ServiceKey>,
+    /// Services that claims name and that we never saw, and since when.
+    missing: BTreeMap<ServiceKey, Duration>,
+    settings: Settings,
+    /// That no claim can be written, and why.
+    blocked: Option<Blocked>,
     pools_changed: bool,
     /// Failed writes of Services, and what the API server said if it refused.
     service_delays: BTreeMap<ServiceKey, (Delay, Option<String>)>,
@@ -86,6 +109,10 @@ pub(super) struct Planner {
 }
 
 impl Planner {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
     pub(super) fn world(&self) -> &World {
         &self.world
     }
@@ -107,8 +134,8 @@ impl Planner {
 
     /// Looks at everything anew, as after gaining leadership.
     pub(super) fn reconsider_all(&mut self) {
-        let keys: Vec<_> =
-            self.world.services.keys().chain(self.world.held.keys()).cloned().collect();
+        let known = self.world.services.keys().chain(self.world.leftovers.keys());
+        let keys: Vec<_> = known.chain(self.world.held.keys()).cloned().collect();
         for key in keys {
             self.mark(&key);
         }
@@ -196,9 +223,66 @@ impl Planner {
         if self.is_engaged(key) {
             return;
         }
+        let planned = effects.len();
+        self.plan_addresses(key, now, effects);
+        if effects.len() == planned {
+            self.plan_leftover(key, now, effects);
+        }
+    }
+
+    /// Takes the finalizers of replaced operators off a Service once the ledger is right about it.
+    ///
+    /// One that is being deleted waits for nothing: what it held is released when it is gone.
+    fn plan_leftover(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
+        let Some(leftover) = self.world.leftovers.get(key) else { return };
+        let delayed = self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
+        if delayed || !(leftover.deleting || self.is_settled(key)) {
+            return;
+        }
+        let (uid, version) = (leftover.uid.clone(), leftover.version);
+        let left = leftover.finalizers.clone();
+        self.begin_call(key);
+        effects.push(Effect::DropFinalizers { key: key.clone(), uid, version, left });
+    }
+
+    /// Whether nothing is left to be written into the ledger about a Service.
+    fn is_settled(&self, key: &ServiceKey) -> bool {
+        let held = self.world.held.get(key).into_iter().flatten();
+        match self.world.services.get(key) {
+            Some(service) => {
+                let entered = |addr: &IpAddr| {
+                    self.world.claim(*addr).is_some() || self.world.book.pool_of(*addr).is_none()
+                };
+                !self.later.contains(key)
+                    && service.shows.iter().all(entered)
+                    && !held.into_iter().any(|addr| self.world.is_busy(*addr))
+            }
+            None => held.into_iter().all(|addr| self.world.is_a_virtual_ips(*addr)),
+        }
+    }
+
+    /// Whether a Service that is not there may yet come: claims can be restored before Services, and
+    /// what is released then is lost. One that we saw leave does not come back.
+    fn may_yet_come(&mut self, key: &ServiceKey, now: Now) -> bool {
+        let gone = self.left.contains(key) || self.world.leftovers.get(key).is_some();
+        if gone || !self.world.held.contains_key(key) {
+            return false;
+        }
+        if self.settings.orphan_grace.is_zero() {
+            return false;
+        }
+        // When the time is over, it counts as one that we saw leave.
+        self.missing.entry(key.clone()).or_insert(now.uptime);
+        true
+    }
+
+    /// Decides about one Service's addresses.
+    fn plan_addresses(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
         let Some(service) = self.world.services.get(key) else {
             self.waiting.clear(key);
-            self.release_all_but(key, &[], now, effects);
+            if !self.may_yet_come(key, now) {
+                self.release_all_but(key, &[], now, effects);
+            }
             return;
         };
         if service.deleting {
@@ -330,7 +414,10 @@ impl Planner {
         // What it agrees to and needs on an address it shows: others judge by what the claim says.
         let shown = addrs.iter().filter(|addr| service.shows.contains(addr));
         let changed = shown.filter_map(|addr| self.world.claim(*addr).cloned()).filter(|claim| {
-            claim.holder(service).is_some_and(|holder| holder.terms != service.terms)
+            // A claim of the original operator does not say which Service of that name it means.
+            let changed =
+                |holder: &HolderView| holder.terms != service.terms || holder.uid.is_none();
+            claim.holder(service).is_some_and(changed)
         });
         let to_touch: Vec<_> = stale.chain(changed).collect();
         if !to_touch.is_empty() {
@@ -451,7 +538,7 @@ impl Planner {
         let held = self.world.held.get(key).cloned().unwrap_or_default();
         for addr in held.into_iter().filter(|addr| !keep.contains(addr)) {
             let delayed = self.release_delays.get(&addr).is_some_and(|delay| delay.holds(now));
-            if delayed || self.world.is_busy(addr) {
+            if delayed || self.world.is_busy(addr) || self.world.is_a_virtual_ips(addr) {
                 continue;
             }
             let Some(claim) = self.world.claim(addr) else { continue };
@@ -515,7 +602,8 @@ impl Planner {
             }
             let Some(view) = self.world.pools.get(&name) else { continue };
             let count = self.world.book.count(&name);
-            let Some(next) = status::pool(view, count, &self.waiting, now.wall) else {
+            let blocked = self.blocked.as_ref().map(|blocked| blocked.words.as_str());
+            let Some(next) = status::pool(view, count, &self.waiting, blocked, now.wall) else {
                 continue;
             };
             let problem = status::problem(view);

@@ -202,6 +202,8 @@ impl PlannerRig {
                 let echo = Watched::Is(view.name.clone(), view.version, Box::new(view.clone()));
                 (Ok(Answer::Pool(Box::new(view))), vec![News::Pools(echo)])
             }
+            // No Service here has a finalizer.
+            Effect::DropFinalizers { .. } => (Err(Failure::NotFound), Vec::new()),
             // What nobody else writes need not be looked at, and events are heard by nobody.
             Effect::LookAtClaim { .. } | Effect::LookAtService { .. } | Effect::Note(_) => {
                 (Ok(Answer::Done), Vec::new())

@@ -14,7 +14,7 @@ use self::cluster::kind_of_outsider;
 pub(super) use self::cluster::{Cluster, KINDS, Kind, Stored};
 use super::{
     effect::{Answer, Effect, Failure, Report},
-    plan::{News, Now, Planner, Watched},
+    plan::{News, Now, Planner, Settings, Watched},
     view::{OutsiderKind, Request, ServiceKey, ServiceView},
 };
 
@@ -33,13 +33,23 @@ struct Call {
     result: Option<Result<Answer, Failure>>,
 }
 
+/// How long an operator waits for Services that it never saw.
+const ORPHAN_GRACE: Duration = Duration::from_secs(3);
+
 /// One operator: a planner with stale caches and calls under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Operator {
     planner: Planner,
     /// How much of the history each watch has delivered; `None` before its first list.
     cursors: BTreeMap<Kind, usize>,
     calls: Vec<Call>,
+}
+
+impl Default for Operator {
+    fn default() -> Self {
+        let planner = Planner::new(Settings { orphan_grace: ORPHAN_GRACE });
+        Self { planner, cursors: BTreeMap::new(), calls: Vec::new() }
+    }
 }
 
 /// Everything together.
@@ -99,6 +109,12 @@ impl Sim {
                     })
                 }));
                 news.push(News::Services(Watched::ListEnds));
+                news.push(News::Leftovers(Watched::ListBegins));
+                news.extend(cluster.services.values().filter_map(|stored| {
+                    let (key, leftover) = (stored.view.key.clone(), stored.leftover()?);
+                    Some(News::Leftovers(Watched::Is(key, leftover.version, leftover)))
+                }));
+                news.push(News::Leftovers(Watched::ListEnds));
             }
             Kind::Pools => {
                 news.push(News::Pools(Watched::ListBegins));
@@ -145,7 +161,9 @@ impl Sim {
             let change = &self.cluster.history[*cursor];
             *cursor += 1;
             if change.kind() == kind {
-                operator.planner.on_news(change.news());
+                for item in change.news() {
+                    operator.planner.on_news(item);
+                }
                 left -= 1;
             }
         }

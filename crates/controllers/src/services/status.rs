@@ -9,7 +9,7 @@ use landfall_api::{
     condition::{self, Status},
     words::{CONDITION_ALLOCATED, CONDITION_READY},
 };
-use landfall_ipam::{PoolCount, Refusal};
+use landfall_ipam::{PoolCount, Reason, Refusal};
 
 use super::{
     effect::{About, Note},
@@ -172,6 +172,7 @@ pub(super) fn pool(
     view: &PoolView,
     count: PoolCount,
     waiting: &Waiting,
+    blocked: Option<&str>,
     now: Timestamp,
 ) -> Option<IPGroupStatus> {
     let longest = waiting.longest_for(&view.name).take(WaitingService::MOST);
@@ -197,6 +198,9 @@ pub(super) fn pool(
     };
     let (status, reason, message) = match &view.pool {
         Err(_) => (Status::False, "Invalid", problem(view).unwrap_or_default()),
+        Ok(_) if let Some(words) = blocked => {
+            (Status::False, Reason::LedgerRefused.as_str(), bounded(words.to_owned()))
+        }
         Ok(pool) if pool.drain => {
             (Status::True, "Draining", format!("keeps what it gave and gives no more{ignored}"))
         }

@@ -116,6 +116,16 @@ pub(super) struct ServiceView {
     pub conditions: Vec<Condition>,
 }
 
+/// A Service, of any type, that carries a finalizer of a replaced operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leftover {
+    pub uid: Arc<str>,
+    pub version: Version,
+    pub deleting: bool,
+    /// Its finalizers without those of replaced operators.
+    pub finalizers: Vec<String>,
+}
+
 /// One holder named by a claim. Lossless, because a claim is written back whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HolderView {
@@ -300,6 +310,8 @@ pub(super) enum Outsider {
     ApiServer(String),
     /// A Service that has them in `spec.externalIPs`.
     External(ServiceKey),
+    /// A `VirtualIP` that is not migrated yet, by its `namespace/name`.
+    VirtualIp(ServiceKey),
 }
 
 impl fmt::Display for Outsider {
@@ -308,6 +320,7 @@ impl fmt::Display for Outsider {
             Self::Node(name) => write!(f, "Node {name}"),
             Self::ApiServer(_) => f.write_str("the API server"),
             Self::External(key) => write!(f, "Service {key}, which has it in spec.externalIPs"),
+            Self::VirtualIp(key) => write!(f, "VirtualIP {key}"),
         }
     }
 }
@@ -318,8 +331,10 @@ pub(super) enum OutsiderKind {
     Nodes,
     ApiServers,
     ExternalIps,
+    VirtualIps,
 }
 
 impl OutsiderKind {
-    pub(super) const ALL: [Self; 3] = [Self::Nodes, Self::ApiServers, Self::ExternalIps];
+    pub(super) const ALL: [Self; 4] =
+        [Self::Nodes, Self::ApiServers, Self::ExternalIps, Self::VirtualIps];
 }

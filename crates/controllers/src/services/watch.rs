@@ -72,23 +72,31 @@ pub(super) fn services(
 ) -> impl Future<Output = ()> {
     let api: Api<LeanService> = Api::all(client);
     feed("services", watcher(api, Config::default()), news, listed, |event| {
-        let (watched, external) = match event {
-            Event::Init => (Watched::ListBegins, Watched::ListBegins),
-            Event::InitDone => (Watched::ListEnds, Watched::ListEnds),
+        let (watched, external, left) = match event {
+            Event::Init => (Watched::ListBegins, Watched::ListBegins, Watched::ListBegins),
+            Event::InitDone => (Watched::ListEnds, Watched::ListEnds, Watched::ListEnds),
             Event::Apply(object) | Event::InitApply(object) => {
                 let object = Service::from(object);
                 let watched = match observe::service(&object) {
                     Some(view) => Watched::Is(view.key.clone(), view.version, view),
                     None => gone(&object),
                 };
-                (watched, external_ips(&object, observe::external_ips(&object)))
+                let left = match observe::leftover(&object) {
+                    Some(left) => {
+                        Watched::Is(observe::service_key(&object.metadata), left.version, left)
+                    }
+                    None => gone(&object),
+                };
+                (watched, external_ips(&object, observe::external_ips(&object)), left)
             }
             Event::Delete(object) => {
                 let object = Service::from(object);
-                (gone(&object), external_ips(&object, Vec::new()))
+                (gone(&object), external_ips(&object, Vec::new()), gone(&object))
             }
         };
-        vec![News::Services(watched), News::Outsiders(OutsiderKind::ExternalIps, external)]
+        let external = News::Outsiders(OutsiderKind::ExternalIps, external);
+        // Last of a list: by then all is known of the Service that is needed to judge it.
+        vec![News::Services(watched), external, News::Leftovers(left)]
     })
 }
 

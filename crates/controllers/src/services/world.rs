@@ -10,7 +10,9 @@ use landfall_ipam::{Book, Family, PoolName, Terms};
 
 use super::{
     store::Store,
-    view::{ClaimView, HolderView, Outsider, OutsiderKind, PoolView, ServiceKey, ServiceView},
+    view::{
+        ClaimView, HolderView, Leftover, Outsider, OutsiderKind, PoolView, ServiceKey, ServiceView,
+    },
 };
 
 /// What is known, with our own unechoed writes laid over it.
@@ -18,6 +20,8 @@ use super::{
 pub(super) struct World {
     pub(super) claims: Store<IpAddr, ClaimView>,
     pub(super) services: Store<ServiceKey, ServiceView>,
+    /// What replaced operators left on Services of any type.
+    pub(super) leftovers: Store<ServiceKey, Leftover>,
     pub(super) pools: Store<PoolName, PoolView>,
     pub(super) namespaces: Store<String, BTreeMap<String, String>>,
     pub(super) outsiders: BTreeMap<OutsiderKind, Store<Outsider, Vec<IpAddr>>>,
@@ -223,6 +227,15 @@ impl World {
     /// Who outside the ledger has an address, for people.
     pub(super) fn outsider(&self, addr: IpAddr) -> Option<String> {
         self.outside.get(&addr)?.first().map(ToString::to_string)
+    }
+
+    /// Whether a `VirtualIP` has the address and is not done with it.
+    ///
+    /// On its way to a Service its claim names a Service that is not of type `LoadBalancer` yet. Only
+    /// the `VirtualIP` tells that such a claim is wanted.
+    pub(super) fn is_a_virtual_ips(&self, addr: IpAddr) -> bool {
+        let outsiders = self.outside.get(&addr).into_iter().flatten();
+        outsiders.into_iter().any(|outsider| matches!(outsider, Outsider::VirtualIp(_)))
     }
 
     /// Services that show an address though its claim does not name them.

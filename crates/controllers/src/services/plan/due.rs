@@ -30,6 +30,8 @@ impl Delay {
 }
 
 pub(super) const FIRST_DELAY: Duration = Duration::from_millis(250);
+/// Whoever tries on behalf of all waits no longer than after so many tries.
+pub(super) const PROBE_TRIES: u32 = 3;
 const LONGEST_DELAY: Duration = Duration::from_mins(1);
 
 impl Planner {
@@ -38,11 +40,14 @@ impl Planner {
         let looks = self.looks.values().copied();
         let claim_looks = self.claim_looks.values().copied();
         let services = self.service_delays.values().filter_map(|(delay, _)| delay.until);
+        let grace = self.settings.orphan_grace;
+        let missing = self.missing.values().map(|since| since.saturating_add(grace));
         let releases = self.release_delays.values().filter_map(|delay| delay.until);
         looks
             .chain(claim_looks)
             .chain(services)
             .chain(releases)
+            .chain(missing)
             .chain(self.status_at)
             .chain(self.expiry_at)
             .min()
@@ -64,6 +69,15 @@ impl Planner {
                 woken.extend(holders.iter().map(|holder| holder.key.clone()));
             }
         }
+        let grace = self.settings.orphan_grace;
+        self.missing.retain(|key, since| {
+            let over = since.saturating_add(grace) <= now.uptime;
+            if over {
+                self.left.insert(key.clone());
+                woken.push(key.clone());
+            }
+            !over
+        });
         for key in woken {
             self.mark(&key);
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use landfall_ipam::PoolName;
 
-use super::{ClaimView, Planner, PoolView, ServiceKey, ServiceView, Source};
+use super::{ClaimView, Leftover, Planner, PoolView, ServiceKey, ServiceView, Source};
 use crate::services::{
     store::Put,
     view::{Outsider, OutsiderKind, Version},
@@ -26,6 +26,8 @@ pub(in crate::services) enum Watched<K, V> {
 pub(in crate::services) enum News {
     Claims(Watched<IpAddr, ClaimView>),
     Services(Watched<ServiceKey, ServiceView>),
+    /// What replaced operators left on Services.
+    Leftovers(Watched<ServiceKey, Leftover>),
     Pools(Watched<PoolName, Box<PoolView>>),
     /// Namespaces and their labels.
     Namespaces(Watched<String, BTreeMap<String, String>>),
@@ -39,6 +41,7 @@ impl Planner {
         match news {
             News::Claims(watched) => self.on_claims(watched),
             News::Services(watched) => self.on_services(watched),
+            News::Leftovers(watched) => self.on_leftovers(watched),
             News::Pools(watched) => self.on_pools(watched),
             News::Namespaces(watched) => self.on_namespaces(watched),
             News::Outsiders(kind, watched) => self.on_outsiders(kind, watched),
@@ -137,6 +140,8 @@ impl Planner {
                 addrs.remove(&old.addr);
                 if addrs.is_empty() {
                     self.world.held.remove(&holder.key);
+                    self.left.remove(&holder.key);
+                    self.missing.remove(&holder.key);
                 }
             }
             self.mark(&holder.key);
@@ -207,10 +212,13 @@ impl Planner {
         let Put::New(old) = self.world.services.put(key.clone(), version, service, source) else {
             return;
         };
+        self.left.remove(key);
+        self.missing.remove(key);
         let showed = old.map(|old| old.shows).unwrap_or_default();
         for addr in &shows {
             if self.world.shown.entry(*addr).or_default().insert(key.clone()) {
-                self.tell_holders(*addr, key);
+                // Those who have it may have that to say.
+                self.mark_holders(*addr);
             }
         }
         for addr in showed.iter().filter(|addr| !shows.contains(addr)) {
@@ -228,20 +236,23 @@ impl Planner {
         }
         self.waiting.clear(&old.key);
         self.service_delays.remove(&old.key);
+        if self.world.held.contains_key(&old.key) || self.is_engaged(&old.key) {
+            self.left.insert(old.key.clone());
+        }
         self.mark(&old.key);
     }
 
-    /// Somebody began or ceased to show an address: those who have it may have that to say.
-    fn tell_holders(&mut self, addr: IpAddr, but: &ServiceKey) {
+    /// Those who have an address are decided about again.
+    pub(super) fn mark_holders(&mut self, addr: IpAddr) {
         let holders = self.world.claim(addr).map(ClaimView::holders).unwrap_or_default();
-        let keys = holders.iter().map(|holder| &holder.key).filter(|key| *key != but);
-        for key in keys.cloned().collect::<Vec<_>>() {
+        let keys: Vec<_> = holders.iter().map(|holder| holder.key.clone()).collect();
+        for key in keys {
             self.mark(&key);
         }
     }
 
     fn unshow(&mut self, addr: IpAddr, key: &ServiceKey) {
-        self.tell_holders(addr, key);
+        self.mark_holders(addr);
         if let Some(keys) = self.world.shown.get_mut(&addr) {
             keys.remove(key);
             if keys.is_empty() {
@@ -249,6 +260,19 @@ impl Planner {
             }
         }
         self.settle(addr);
+    }
+
+    fn on_leftovers(&mut self, watched: Watched<ServiceKey, Leftover>) {
+        let leftovers = &mut self.world.leftovers;
+        match watched {
+            Watched::ListBegins => leftovers.begin_list(),
+            Watched::ListEnds => drop(leftovers.end_list()),
+            Watched::Is(key, version, leftover) => {
+                leftovers.put(key.clone(), version, leftover, Source::Watch);
+                self.mark(&key);
+            }
+            Watched::IsNot(key, version) => drop(leftovers.remove(&key, version, false)),
+        }
     }
 
     fn on_pools(&mut self, watched: Watched<PoolName, Box<PoolView>>) {
@@ -363,6 +387,8 @@ impl Planner {
         for addr in touched {
             self.settle(addr);
             self.wake_about(addr);
+            // A VirtualIP may have kept a claim that nobody else wants.
+            self.mark_holders(addr);
         }
     }
 }

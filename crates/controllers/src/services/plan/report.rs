@@ -5,8 +5,8 @@ use std::{net::IpAddr, time::Duration};
 use landfall_ipam::PoolName;
 
 use super::{
-    About, Busy, ClaimView, Effect, Note, Now, Planner, ServiceKey, Source,
-    due::{Delay, FIRST_DELAY, delay_after},
+    About, Blocked, Busy, ClaimView, Effect, Note, Now, Planner, ServiceKey, Source,
+    due::{Delay, FIRST_DELAY, PROBE_TRIES, delay_after},
 };
 use crate::services::{
     effect::{Answer, Failure, Report},
@@ -34,6 +34,10 @@ impl Planner {
                 None
             }
             Effect::Publish { key, note, .. } => self.on_published(&key, note, result, now),
+            Effect::DropFinalizers { key, version, .. } => {
+                self.on_finalizers_dropped(&key, version, result, now);
+                None
+            }
             Effect::Release { claim, holder, .. } => {
                 let addr = claim.addr;
                 if matches!(result, Ok(Answer::Kept)) {
@@ -102,6 +106,7 @@ impl Planner {
     ) {
         match result {
             Ok(Answer::Released { .. }) => {
+                self.unblock();
                 if let Some(old) = self.world.claims.bury(&addr, version) {
                     self.claim_left(&old);
                 }
@@ -112,6 +117,11 @@ impl Planner {
             Ok(Answer::Kept) | Err(Failure::Refused(_)) => {
                 self.unbusy(addr);
                 self.delay_release(addr, now);
+            }
+            Err(Failure::Blocked(words)) => {
+                self.unbusy(addr);
+                self.delay_release(addr, now);
+                self.block(words, None);
             }
             Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
             Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
@@ -132,6 +142,7 @@ impl Planner {
         match result {
             Ok(Answer::Claim(claim)) => {
                 self.service_delays.remove(key);
+                self.unblock();
                 self.take_in_claim(addr, claim);
                 self.end_call(key);
             }
@@ -147,6 +158,12 @@ impl Planner {
             Err(Failure::Refused(words)) => {
                 self.unbusy(addr);
                 self.end_call(key);
+                self.delay_service(key, Some(words), now);
+            }
+            Err(Failure::Blocked(words)) => {
+                self.unbusy(addr);
+                self.end_call(key);
+                self.block(words.clone(), Some(key));
                 self.delay_service(key, Some(words), now);
             }
             // Until we know whether it happened, the Service gets no other address.
@@ -224,7 +241,7 @@ impl Planner {
                 self.looks.insert(key.clone(), soon(now));
                 None
             }
-            Err(Failure::Refused(_)) => {
+            Err(Failure::Refused(_) | Failure::Blocked(_)) => {
                 self.delay_service(key, None, now);
                 None
             }
@@ -232,6 +249,28 @@ impl Planner {
         };
         self.end_call(key);
         news
+    }
+
+    fn on_finalizers_dropped(
+        &mut self,
+        key: &ServiceKey,
+        version: Version,
+        result: Result<Answer, Failure>,
+        now: Now,
+    ) {
+        match result {
+            Ok(answer) => {
+                self.world.leftovers.bury(key, version);
+                self.take_in_service(key, answer);
+            }
+            // Somebody was faster; the watch brings what there is now.
+            Err(Failure::Conflict | Failure::NotFound | Failure::Exists | Failure::NotSent) => {}
+            Err(Failure::Refused(_) | Failure::Blocked(_) | Failure::Unknown(_)) => {
+                self.delay_service(key, None, now);
+            }
+        }
+        self.end_call(key);
+        self.mark(key);
     }
 
     /// The answer to a call about a claim. It may be older than what the watch told meanwhile, which
@@ -268,7 +307,30 @@ impl Planner {
 
     fn delay_service(&mut self, key: &ServiceKey, refused: Option<String>, now: Now) {
         let tries = self.service_delays.get(key).map_or(0, |(Delay { tries, .. }, _)| *tries);
+        let probes =
+            self.blocked.as_ref().is_some_and(|blocked| blocked.probe.as_ref() == Some(key));
+        let tries = if probes { tries.min(PROBE_TRIES) } else { tries };
         self.service_delays.insert(key.clone(), (delay_after(tries, now), refused));
+    }
+
+    /// A webhook refuses every write of a claim. The pools say so, and one Service keeps trying
+    /// often, so that the others need not.
+    fn block(&mut self, words: String, by: Option<&ServiceKey>) {
+        let probe = self.blocked.take().and_then(|blocked| blocked.probe);
+        let living = probe.filter(|key| self.world.services.get(key).is_some());
+        self.status_dirty = true;
+        self.blocked = Some(Blocked { words, probe: living.or_else(|| by.cloned()) });
+    }
+
+    /// A write of a claim went through: whatever was refused is worth another try.
+    fn unblock(&mut self) {
+        if self.blocked.take().is_some() {
+            let services = self.service_delays.values_mut().map(|(delay, _)| delay);
+            for delay in services.chain(self.release_delays.values_mut()) {
+                delay.until = delay.until.map(|_| Duration::ZERO);
+            }
+            self.status_dirty = true;
+        }
     }
 
     /// An address that a write did not bring counts no more, unless that is still open.
@@ -340,11 +402,7 @@ impl Planner {
             return;
         }
         self.settle(addr);
-        let holders = self.world.claim(addr).map(ClaimView::holders).unwrap_or_default();
-        let keys: Vec<_> = holders.iter().map(|holder| holder.key.clone()).collect();
-        for key in keys {
-            self.mark(&key);
-        }
+        self.mark_holders(addr);
     }
 }
 

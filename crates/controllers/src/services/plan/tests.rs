@@ -10,6 +10,7 @@ use super::*;
 mod promises;
 mod sharing;
 mod stories;
+mod takeover;
 
 const POOLS: [(&str, &str); 4] = [
     ("10.0.0.0-10.0.0.3", ""),

@@ -15,7 +15,7 @@ use super::super::{
     fixtures,
     plan::{News, Watched},
     view::{
-        ClaimView, HolderView, Outsider, OutsiderKind, PoolView, Reservation, ServiceKey,
+        ClaimView, HolderView, Leftover, Outsider, OutsiderKind, PoolView, Reservation, ServiceKey,
         ServiceView, Tenure, Version,
     },
     wish::may_release,
@@ -26,6 +26,16 @@ use super::super::{
 pub(in crate::services) struct Stored {
     pub(in crate::services) view: ServiceView,
     pub(in crate::services) load_balancer: bool,
+    /// Whether a replaced operator left its finalizer on it.
+    pub(in crate::services) finalizer: bool,
+}
+
+impl Stored {
+    pub(super) fn leftover(&self) -> Option<Leftover> {
+        let ServiceView { uid, version, deleting, .. } = &self.view;
+        let (uid, version, deleting) = (uid.clone(), *version, *deleting);
+        self.finalizer.then(|| Leftover { uid, version, deleting, finalizers: Vec::new() })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +56,7 @@ pub(super) const fn kind_of_outsider(who: &Outsider) -> OutsiderKind {
         Outsider::Node(_) => OutsiderKind::Nodes,
         Outsider::ApiServer(_) => OutsiderKind::ApiServers,
         Outsider::External(_) => OutsiderKind::ExternalIps,
+        Outsider::VirtualIp(_) => OutsiderKind::VirtualIps,
     }
 }
 
@@ -53,7 +64,7 @@ pub(super) const fn kind_of_outsider(who: &Outsider) -> OutsiderKind {
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Claim(IpAddr, Version, Option<ClaimView>),
-    Service(ServiceKey, Version, Option<ServiceView>),
+    Service(ServiceKey, Version, Option<ServiceView>, Option<Leftover>),
     Pool(Box<PoolView>),
     NoPool(PoolName, Version),
     Namespace(String, Version, BTreeMap<String, String>),
@@ -71,16 +82,24 @@ impl Change {
         }
     }
 
-    pub(super) fn news(&self) -> News {
-        match self.clone() {
+    pub(super) fn news(&self) -> Vec<News> {
+        vec![match self.clone() {
             Self::Claim(addr, version, Some(claim)) => {
                 News::Claims(Watched::Is(addr, version, claim))
             }
             Self::Claim(addr, version, None) => News::Claims(Watched::IsNot(addr, version)),
-            Self::Service(key, version, Some(service)) => {
-                News::Services(Watched::Is(key, version, service))
+            Self::Service(key, version, service, leftover) => {
+                return vec![
+                    News::Services(match service {
+                        Some(service) => Watched::Is(key.clone(), version, service),
+                        None => Watched::IsNot(key.clone(), version),
+                    }),
+                    News::Leftovers(match leftover {
+                        Some(leftover) => Watched::Is(key, version, leftover),
+                        None => Watched::IsNot(key, version),
+                    }),
+                ];
             }
-            Self::Service(key, version, None) => News::Services(Watched::IsNot(key, version)),
             Self::Pool(pool) => News::Pools(Watched::Is(pool.name.clone(), pool.version, pool)),
             Self::NoPool(name, version) => News::Pools(Watched::IsNot(name, version)),
             Self::Namespace(name, version, labels) => {
@@ -96,7 +115,7 @@ impl Change {
                     },
                 )
             }
-        }
+        }]
     }
 }
 
@@ -203,7 +222,7 @@ impl Cluster {
         let mut view = fixtures::service(key.as_str());
         view.uid = self.uid(key.as_str());
         view.created = Timestamp::from_second(i64::try_from(self.version).unwrap()).unwrap();
-        self.store(Stored { view, load_balancer: true });
+        self.store(Stored { view, load_balancer: true, finalizer: false });
     }
 
     /// A user changes a Service that is there.
@@ -225,9 +244,14 @@ impl Cluster {
 
     pub(in crate::services) fn delete_service(&mut self, key: &str) {
         let key = ServiceKey::parse(key).unwrap();
-        if self.services.remove(&key).is_some() {
+        let Some(stored) = self.services.get(&key).cloned() else { return };
+        if stored.finalizer {
+            let view = ServiceView { deleting: true, ..stored.view };
+            self.store(Stored { view, ..stored });
+        } else {
+            self.services.remove(&key);
             let version = self.next();
-            self.history.push(Change::Service(key, version, None));
+            self.history.push(Change::Service(key, version, None, None));
         }
     }
 
@@ -237,6 +261,9 @@ impl Cluster {
             return;
         };
         self.delete_service(key);
+        if self.services.contains_key(&old.view.key) {
+            return; // it is still going
+        }
         self.create_service(key);
         self.edit_service(key, |stored| {
             let (uid, created) = (stored.view.uid.clone(), stored.view.created);
@@ -258,7 +285,8 @@ impl Cluster {
         stored.view.version = version;
         let key = stored.view.key.clone();
         let seen = stored.load_balancer.then(|| stored.view.clone());
-        self.history.push(Change::Service(key.clone(), version, seen));
+        let leftover = stored.leftover();
+        self.history.push(Change::Service(key.clone(), version, seen, leftover));
         self.services.insert(key, stored);
     }
 
@@ -364,6 +392,20 @@ impl Cluster {
                 self.store(stored);
                 self.writes.push("publish");
                 Ok(self.answer(key))
+            }
+            Effect::DropFinalizers { key, uid, version, .. } => {
+                let stored = self.services.get(key).cloned().ok_or(Failure::NotFound)?;
+                if stored.view.version != *version || stored.view.uid != *uid {
+                    return Err(Failure::Conflict);
+                }
+                self.writes.push("drop_finalizers");
+                let deleting = stored.view.deleting;
+                self.store(Stored { finalizer: false, ..stored });
+                let answer = self.answer(key);
+                if deleting {
+                    self.delete_service(key.as_str());
+                }
+                Ok(answer)
             }
             Effect::Release { claim, holder, then } => {
                 self.release(claim, holder, then, read.and_then(<[_]>::first))

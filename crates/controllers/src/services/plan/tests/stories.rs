@@ -31,6 +31,8 @@ enum Step {
     Retain(u8),
     /// A user changes on which terms a Service shares: key, consent, port, traffic policy, or not at all.
     Share(u8, u8),
+    /// A replaced operator leaves its finalizer on a Service.
+    LeaveFinalizer(u8),
     /// Only in wild stories: a user writes what only operators should.
     HandEditStatus(u8, u8),
     DeleteClaim(u8),
@@ -49,6 +51,7 @@ fn tame_step() -> impl Strategy<Value = Step> {
         1 => any::<(u8, u8, u8)>().prop_map(|(a, b, c)| Step::Reserve(a, b, c)),
         1 => any::<u8>().prop_map(Step::Retain),
         4 => any::<(u8, u8)>().prop_map(|(a, b)| Step::Share(a, b)),
+        2 => any::<u8>().prop_map(Step::LeaveFinalizer),
         20 => any::<(u8, u8, u8)>().prop_map(|(a, b, c)| Step::Deliver(a, b, c)),
         20 => any::<u8>().prop_map(Step::Plan),
         20 => any::<(u8, u8)>().prop_map(|(a, b)| Step::TakeHold(a, b)),
@@ -135,6 +138,9 @@ fn happen(sim: &mut Sim, step: &Step) {
         Step::Share(service, what) => {
             sim.cluster.edit_service(&name(*service), |stored| stored.view.terms = terms(*what));
         }
+        Step::LeaveFinalizer(service) => sim.cluster.edit_service(&name(*service), |stored| {
+            stored.finalizer |= !stored.view.deleting;
+        }),
         Step::Deliver(operator, kind, count) => {
             let kind = KINDS[usize::from(*kind) % KINDS.len()];
             sim.deliver(who(*operator), kind, usize::from(*count % 4) + 1);
@@ -194,6 +200,8 @@ proptest! {
         let wrong = sim.cluster.violations();
         prop_assert!(wrong.is_empty(), "in the end: {wrong:?}");
         prop_assert_eq!(sim.starved(), vec![]);
+        let stuck: Vec<_> = sim.cluster.services.values().filter(|stored| stored.finalizer).collect();
+        prop_assert!(stuck.is_empty(), "finalizers left: {stuck:?}");
         // Another start changes nothing and writes nothing.
         let before = (shown(&sim), said(&sim));
         let writes = sim.cluster.writes.len();

@@ -1,0 +1,110 @@
+//! What replaced operators leave behind.
+
+use super::*;
+use crate::services::{fixtures::service, status::holder_now, view::Outsider};
+
+/// A claim as the original operator wrote it: it names the Service, not which one of that name.
+fn legacy_claim(sim: &mut Sim, addr: &str, key: &str) {
+    let holder = HolderView { uid: None, seen: None, legacy: true, ..holder_now(&service(key)) };
+    sim.cluster.hold(ip(addr), vec![holder]);
+}
+
+/// A cluster that nobody has looked at yet.
+fn found() -> Sim {
+    let mut sim = Sim::new(1);
+    sim.cluster.set_pool("IPGroup/a", POOLS[0].0, POOLS[0].1);
+    sim
+}
+
+fn leave_finalizer(sim: &mut Sim, key: &str, change: impl FnOnce(&mut Stored)) {
+    sim.cluster.create_service(key);
+    sim.cluster.edit_service(key, |stored| {
+        stored.finalizer = true;
+        change(stored);
+    });
+}
+
+#[test]
+fn a_finalizer_leaves_a_service_only_after_the_ledger_is_right() {
+    for (case, legacy, deleted, load_balancer, shows, writes) in [
+        ("held", true, false, true, "10.0.0.2", &["touch", "drop_finalizers"][..]),
+        ("shown without a claim", false, false, true, "10.0.0.2", &["take", "drop_finalizers"]),
+        ("claimed, not shown", true, false, true, "", &["touch", "publish", "drop_finalizers"]),
+        ("waiting", false, false, true, "", &["take", "publish", "drop_finalizers"]),
+        ("of another type by now", true, false, false, "", &["release", "drop_finalizers"]),
+        ("of another type, nothing held", false, false, false, "", &["drop_finalizers"]),
+        ("deleted", true, true, true, "10.0.0.2", &["drop_finalizers", "release"]),
+        ("deleted, claim gone", false, true, true, "10.0.0.2", &["drop_finalizers"]),
+        ("deleted, of another type", true, true, false, "", &["release", "drop_finalizers"]),
+    ] {
+        let mut sim = found();
+        if legacy {
+            legacy_claim(&mut sim, "10.0.0.2", "shop/web");
+        }
+        leave_finalizer(&mut sim, "shop/web", |stored| {
+            stored.view.shows = shows.split_whitespace().map(ip).collect();
+            stored.load_balancer = load_balancer;
+        });
+        if deleted {
+            sim.cluster.delete_service("shop/web");
+        }
+        sim.settle();
+        assert_eq!(sim.cluster.writes, writes, "{case}");
+        let left = sim.cluster.services.get(&ServiceKey::parse("shop/web").unwrap());
+        assert_eq!(left.is_none(), deleted, "{case}");
+        assert!(left.is_none_or(|stored| !stored.finalizer), "{case}");
+        assert_eq!(sim.cluster.violations().len(), 0, "{case}");
+    }
+}
+
+#[test]
+fn a_claim_waits_for_a_service_that_was_not_there_when_we_came() {
+    let mut sim = found();
+    legacy_claim(&mut sim, "10.0.0.2", "shop/restored");
+    legacy_claim(&mut sim, "10.0.0.3", "shop/forgotten");
+    sim.quiet();
+    assert_eq!(sim.cluster.writes, [] as [&str; 0], "both may yet come");
+    sim.cluster.create_service("shop/restored");
+    sim.quiet();
+    assert_eq!(shown_by(&sim, "shop/restored"), ["10.0.0.2"]);
+    assert!(sim.cluster.claims.contains_key(&ip("10.0.0.3")));
+    sim.settle();
+    assert!(!sim.cluster.claims.contains_key(&ip("10.0.0.3")), "its time is over");
+}
+
+#[test]
+fn a_service_that_we_saw_leave_is_not_waited_for() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.quiet();
+    sim.cluster.delete_service("shop/web");
+    sim.quiet();
+    assert_eq!(sim.cluster.claims.len(), 0);
+}
+
+/// In the middle of a migration the claim names a Service that is no `LoadBalancer` yet.
+#[test]
+fn what_an_unfinished_virtual_ip_has_is_neither_released_nor_given() {
+    let mut sim = found();
+    legacy_claim(&mut sim, "10.0.0.0", "shop/cart");
+    sim.cluster.create_service("shop/cart");
+    sim.cluster.edit_service("shop/cart", |stored| stored.load_balancer = false);
+    let virtual_ip = Outsider::VirtualIp(ServiceKey::new("shop", "cart-vip"));
+    sim.cluster.set_outsider(&virtual_ip, &[ip("10.0.0.0"), ip("10.0.0.1")]);
+    sim.cluster.create_service("shop/other");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/other"), ["10.0.0.2"]);
+    assert!(sim.cluster.claims.contains_key(&ip("10.0.0.0")));
+    sim.cluster.edit_service("shop/cart", |stored| {
+        stored.load_balancer = true;
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.0")]);
+    });
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/cart"), ["10.0.0.0"]);
+    sim.cluster.edit_service("shop/cart", |stored| stored.load_balancer = false);
+    sim.settle();
+    assert!(sim.cluster.claims.contains_key(&ip("10.0.0.0")), "not finished yet");
+    sim.cluster.set_outsider(&virtual_ip, &[]);
+    sim.settle();
+    assert!(!sim.cluster.claims.contains_key(&ip("10.0.0.0")));
+}
