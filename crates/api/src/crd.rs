@@ -5,20 +5,36 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{IP, IPGroup};
+use crate::{GroupSegmentMapping, IP, IPGroup, VirtualIP};
 
 /// Every CRD, ready to apply, in the order of their names.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    [IPGroup::crd(), IP::crd()].map(finish).into()
+    let crds = [IPGroup::crd(), IP::crd()];
+    crds.map(finish).map(|crd| with_root(crd, spec_may_be_left_out)).into()
+}
+
+/// The kinds of earlier releases of vip-allocator-operator, for clusters that still have objects of
+/// them. Nobody else needs them.
+pub fn legacy_crds() -> Vec<CustomResourceDefinition> {
+    [GroupSegmentMapping::crd(), VirtualIP::crd()].map(finish).into()
 }
 
 /// What the derive cannot say.
-fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+fn finish(crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    with_root(crd, |root| {
+        every_schema(root, &mut absent_is_the_only_nothing);
+        every_schema(root, &mut unwrap_lines);
+    })
+}
+
+/// Changes the schema of each version.
+fn with_root(
+    mut crd: CustomResourceDefinition,
+    change: impl Fn(&mut JSONSchemaProps),
+) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
-            spec_may_be_left_out(root);
-            every_schema(root, &mut absent_is_the_only_nothing);
-            every_schema(root, &mut unwrap_lines);
+            change(root);
         }
     }
     crd
@@ -75,7 +91,7 @@ mod tests {
     /// Every schema of every CRD, the root first.
     fn schemas() -> Vec<JSONSchemaProps> {
         let mut all = Vec::new();
-        for crd in crds() {
+        for crd in crds().into_iter().chain(legacy_crds()) {
             for mut version in crd.spec.versions {
                 let root = version.schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
                 every_schema(root, &mut |schema| all.push(schema.clone()));
@@ -109,6 +125,30 @@ mod tests {
         }
         assert_eq!(crds[0].spec.names.short_names.as_deref(), Some(&["ipg".to_owned()][..]));
         assert_eq!(crds[1].spec.names.short_names, None);
+    }
+
+    #[test]
+    fn the_old_kinds_keep_their_identity() {
+        let expected = [
+            (
+                "groupsegmentmappings.paas.org",
+                "Cluster",
+                "gsm",
+                &["Keepalived Group", "Segment", "AGE"][..],
+            ),
+            ("virtualips.paas.org", "Namespaced", "vip", &["Service", "IP", "State", "AGE"]),
+        ];
+        for (crd, (name, scope, short, columns)) in legacy_crds().iter().zip(expected) {
+            assert_eq!(crd.metadata.name.as_deref(), Some(name));
+            assert_eq!(crd.spec.scope, scope);
+            assert_eq!(crd.spec.names.short_names.as_deref(), Some(&[short.to_owned()][..]));
+            let [version] = &crd.spec.versions[..] else { panic!("one version") };
+            assert!(version.subresources.as_ref().unwrap().status.is_some());
+            let shown = version.additional_printer_columns.iter().flatten();
+            assert_eq!(shown.map(|column| column.name.as_str()).collect::<Vec<_>>(), columns);
+            let root = version.schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
+            assert_eq!(root.required.as_deref(), Some(&["spec".to_owned()][..]), "{name}");
+        }
     }
 
     #[test]

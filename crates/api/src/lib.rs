@@ -1,4 +1,4 @@
-//! Landfall's public face: the `IPGroup` and `IP` kinds, their names, conditions and fixed words.
+//! Landfall's public face: its kinds, their names, conditions and fixed words.
 //!
 //! Types and text only: nothing here talks to a cluster or reads a clock. Field documentation is
 //! written for users, because it becomes the CRDs' text and `docs/reference`.
@@ -7,14 +7,18 @@
 pub mod condition;
 pub mod convert;
 pub mod crd;
+pub mod group_segment_mapping;
 pub mod ip;
 pub mod ipgroup;
 pub mod name;
 mod schema;
+pub mod virtualip;
 pub mod words;
 
-pub use crd::crds;
+pub use crd::{crds, legacy_crds};
+pub use group_segment_mapping::{GroupSegmentMapping, GroupSegmentMappingSpec};
 pub use ip::{Holder, IP, IPSpec, IPStatus, ReservedFor, Use};
 pub use ipgroup::{
     Announce, IPGroup, IPGroupSpec, IPGroupStatus, Quota, WaitingService, hours_minutes_seconds,
 };
+pub use virtualip::{VirtualIP, VirtualIPSpec, VirtualIPStatus};

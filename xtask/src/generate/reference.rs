@@ -7,7 +7,7 @@ use super::{Error, File, NOTICE, cell};
 
 pub(super) fn files() -> Result<Vec<File>, Error> {
     let mut files = Vec::new();
-    for crd in landfall_api::crds() {
+    for crd in landfall_api::crds().into_iter().chain(landfall_api::legacy_crds()) {
         let path =
             format!("docs/reference/{}.md", crd.spec.names.singular.as_deref().unwrap_or_default());
         match serde_json::to_value(&crd) {

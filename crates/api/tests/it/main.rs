@@ -7,6 +7,7 @@
 
 mod columns;
 mod compatibility;
+mod legacy;
 mod validation;
 
 use std::path::Path;
