@@ -45,6 +45,8 @@ pub enum Error {
     Http { url: String, reason: String },
     #[error("no free port between {first} and {last}")]
     NoPort { first: u16, last: u16 },
+    #[error("reading a recording: {0}")]
+    Recording(String),
     #[error("the thread that starts processes is gone")]
     SpawnerGone,
 }

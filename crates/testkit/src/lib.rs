@@ -17,6 +17,7 @@ pub mod operator;
 mod ports;
 pub mod process;
 pub mod proxy;
+pub mod recording;
 mod scratch;
 pub mod wait;
 
@@ -26,3 +27,4 @@ pub use error::{Error, Result};
 pub use operator::Operator;
 pub use process::Process;
 pub use proxy::Proxy;
+pub use recording::Recording;

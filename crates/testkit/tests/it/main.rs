@@ -5,3 +5,5 @@
 mod control_plane;
 #[cfg(test)]
 mod proxy;
+#[cfg(test)]
+mod recording;
