@@ -5,6 +5,7 @@
 
 mod cli;
 mod crds;
+mod findings;
 mod metrics;
 mod rbac;
 mod reasons;
@@ -21,6 +22,7 @@ const GENERATORS: &[Generator] = &[
     rbac::files,
     reference::files,
     || Ok(vec![reasons::file()]),
+    || Ok(vec![findings::file()]),
     metrics::files,
     || Ok(vec![cli::file()]),
 ];

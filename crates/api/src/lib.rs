@@ -7,6 +7,7 @@
 pub mod condition;
 pub mod convert;
 pub mod crd;
+pub mod finding;
 pub mod group_segment_mapping;
 pub mod ip;
 pub mod ipgroup;
@@ -16,6 +17,7 @@ pub mod virtualip;
 pub mod words;
 
 pub use crd::{crds, legacy_crds};
+pub use finding::Finding;
 pub use group_segment_mapping::{GroupSegmentMapping, GroupSegmentMappingSpec};
 pub use ip::{Holder, IP, IPSpec, IPStatus, ReservedFor, Use};
 pub use ipgroup::{

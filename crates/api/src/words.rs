@@ -66,6 +66,9 @@ pub const CONDITION_ANNOUNCED: &str = "landfall.dev/Announced";
 /// Condition on our own kinds: whether the object can do its work.
 pub const CONDITION_READY: &str = "Ready";
 
+/// Condition on an `IPGroup`: whether ledger and Services agree about its addresses.
+pub const CONDITION_CONSISTENT: &str = "Consistent";
+
 /// Priority of an `IPGroup` that sets none.
 pub const DEFAULT_PRIORITY: i32 = landfall_ipam::Pool::DEFAULT_PRIORITY;
 
@@ -146,6 +149,11 @@ pub const WORDS: &[Word] = &[
         "IPGroup condition",
         CONDITION_READY,
         "`True` when the pool can serve; otherwise what is wrong with it.",
+    ),
+    word(
+        "IPGroup condition",
+        CONDITION_CONSISTENT,
+        "`False` when repair found that ledger and Services disagree about addresses of the pool, with what it found; `True` when that is over. Not set before anything was found.",
     ),
     word(
         "VirtualIP annotation",

@@ -21,7 +21,10 @@ use self::{
     plan::{News, Now, Planner},
     queue::Queue,
 };
-pub use self::{metrics::Metrics, plan::Settings};
+pub use self::{
+    metrics::Metrics,
+    plan::{RepairMode, Settings},
+};
 use crate::Context;
 
 mod apply;
@@ -39,6 +42,7 @@ mod observe;
 pub mod permissions;
 mod plan;
 mod queue;
+mod repair;
 #[cfg(feature = "bench")]
 pub mod rig;
 #[cfg(test)]

@@ -105,6 +105,19 @@ pub struct Operator {
         value_parser = duration
     )]
     pub orphan_grace: Duration,
+
+    /// What to do where ledger and Services disagree: report it and mend it, or only report it
+    #[arg(long, env = "LANDFALL_REPAIR", value_name = "MODE", default_value = "mend")]
+    pub repair: Repair,
+}
+
+/// What is done about what repair finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Repair {
+    /// Report it, then mend it.
+    Mend,
+    /// Report it, and leave alone what it is about.
+    Report,
 }
 
 /// Accepts what `retainFor` of a pool does.
@@ -165,7 +178,7 @@ mod tests {
             assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(&*variable), "--{flag}");
             checked += 1;
         }
-        assert_eq!(checked, 8);
+        assert_eq!(checked, 9);
     }
 
     #[test]
@@ -179,6 +192,7 @@ mod tests {
         assert_eq!(operator.namespace, None);
         assert_eq!(operator.controllers, [Controller::Services]);
         assert_eq!(operator.orphan_grace, Duration::from_mins(5));
+        assert_eq!(operator.repair, Repair::Mend);
 
         let (global, operator) = parse(&[
             "--kubeconfig=/tmp/k",
@@ -189,6 +203,7 @@ mod tests {
             "--namespace=net",
             "--controllers=services,services",
             "--orphan-grace=90s",
+            "--repair=report",
         ])
         .unwrap();
         assert_eq!(global.kubeconfig, Some("/tmp/k".into()));
@@ -199,6 +214,7 @@ mod tests {
         assert_eq!(operator.namespace.as_deref(), Some("net"));
         assert_eq!(operator.controllers, [Controller::Services, Controller::Services]);
         assert_eq!(operator.orphan_grace, Duration::from_secs(90));
+        assert_eq!(operator.repair, Repair::Report);
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::path::Path;
 use jiff::Timestamp;
 use landfall_controllers::leadership::{Leadership, leadership};
 use landfall_controllers::readiness::Readiness;
+use landfall_controllers::services::RepairMode;
 use landfall_controllers::{Context, services};
 use prometheus_client::registry::Registry;
 use tracing::info;
 
 use crate::admin::{self, Admin};
-use crate::args::{Controller, Operator};
+use crate::args::{Controller, Operator, Repair};
 use crate::client::{self, Cluster};
 use crate::elector::{self, Candidate, Elector, KubeLeases, Timing};
 use crate::metrics;
@@ -76,7 +77,13 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator) -> Result<(), Error
     };
     if args.controllers.contains(&Controller::Services) {
         let metrics = services::Metrics::register(&mut registry);
-        let settings = services::Settings { orphan_grace: args.orphan_grace };
+        let settings = services::Settings {
+            orphan_grace: args.orphan_grace,
+            repair: match args.repair {
+                Repair::Mend => RepairMode::Mend,
+                Repair::Report => RepairMode::Report,
+            },
+        };
         supervisor.add(Stage::Work, "services", |stop| {
             // Boxed: all watches together make a large future.
             let run = Box::pin(services::run(context, settings, metrics, stop));

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use landfall_api::Finding;
 use landfall_controllers::leadership::Leadership;
 use landfall_ipam::Reason;
 use prometheus_client::encoding::text;
@@ -41,8 +42,8 @@ const METRICS: &[Metric] = &[
         name: "landfall_calls",
         suffix: "_total",
         kind: "counter",
-        labels: "`effect`: `take`, `touch`, `publish`, `release`, `expire`, `look`, `pool_status`, `event`; \
-                 `result`: `done`, `exists`, `conflict`, `not_found`, `refused`, `unknown`, `not_sent`",
+        labels: "`effect`: `take`, `touch`, `publish`, `drop_finalizers`, `release`, `expire`, `look`, `pool_status`, `event`; \
+                 `result`: `done`, `exists`, `conflict`, `not_found`, `refused`, `blocked`, `unknown`, `not_sent`",
     },
     Metric {
         name: "landfall_services_pending",
@@ -60,12 +61,25 @@ const METRICS: &[Metric] = &[
     Metric { name: "landfall_plan", suffix: "_seconds", kind: "histogram", labels: "" },
     Metric { name: "landfall_allocation", suffix: "_seconds", kind: "histogram", labels: "" },
     Metric { name: "landfall_events_dropped", suffix: "_total", kind: "counter", labels: "" },
+    Metric {
+        name: "landfall_repair_findings",
+        suffix: "_total",
+        kind: "counter",
+        labels: "`kind`: {findings}",
+    },
+    Metric {
+        name: "landfall_repair_open",
+        suffix: "",
+        kind: "gauge",
+        labels: "`kind`: {findings}",
+    },
+    Metric { name: "landfall_claims_collected", suffix: "_total", kind: "counter", labels: "" },
 ];
 
 pub(super) fn files() -> Result<Vec<File>, Error> {
     let mut registered = registered();
-    let reasons: Vec<_> = Reason::ALL.iter().map(|reason| format!("`{reason}`")).collect();
-    let reasons = reasons.join(", ");
+    let reasons = Reason::ALL.map(|reason| format!("`{reason}`")).join(", ");
+    let findings = Finding::ALL.map(|finding| format!("`{finding}`")).join(", ");
     let mut page = vec![format!("<!-- {NOTICE} -->\n{HEAD}")];
     let mut wrong = Vec::new();
     for Metric { name, suffix, kind, labels } in METRICS {
@@ -73,7 +87,8 @@ pub(super) fn files() -> Result<Vec<File>, Error> {
             wrong.push(format!("{name} is described but not registered"));
             continue;
         };
-        let labels = cell(&labels.replace("{reasons}", &reasons));
+        let labels = labels.replace("{reasons}", &reasons).replace("{findings}", &findings);
+        let labels = cell(&labels);
         let help = cell(help.trim_end_matches('.'));
         page.push(format!("| `{name}{suffix}` | {kind} | {labels} | {help}. |"));
     }

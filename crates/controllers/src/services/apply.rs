@@ -266,6 +266,7 @@ impl Applier {
             }
             // Events of cluster-scoped objects lie in the namespace `default`.
             About::Pool { object, uid } => (reference::<IPGroup>(None, object, uid), "default"),
+            About::Claim { addr, uid } => (reference::<IP>(None, &name::of(*addr), uid), "default"),
         };
         let name = regarding.name.clone().unwrap_or_default();
         let mut text = note.message.clone();

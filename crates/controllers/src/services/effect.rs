@@ -133,6 +133,7 @@ pub(super) struct Note {
 pub(super) enum About {
     Service { key: ServiceKey, uid: Arc<str> },
     Pool { object: Arc<str>, uid: Arc<str> },
+    Claim { addr: IpAddr, uid: Arc<str> },
 }
 
 /// An effect and what came of it.

@@ -532,7 +532,7 @@ proptest! {
         for claim in &claims.items {
             let unreadable = matches!(
                 observe::claim(claim).unwrap().tenure,
-                Tenure::Other(words) if words.contains("cannot be read")
+                Tenure::Nobody(words) if words.contains("cannot be read")
             );
             prop_assert_eq!(unreadable, claim.0.is_err(), "it takes its address all the same");
         }

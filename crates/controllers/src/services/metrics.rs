@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use landfall_api::Finding;
 use landfall_ipam::{Family as AddressFamily, Reason};
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -20,6 +21,11 @@ struct Write {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Pending {
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FindingKind {
+    kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,6 +50,9 @@ pub struct Metrics {
     planning: Histogram,
     allocating: Histogram,
     dropped_events: Counter,
+    findings: Family<FindingKind, Counter>,
+    open_findings: Family<FindingKind, Gauge>,
+    collected: Counter,
 }
 
 impl Metrics {
@@ -57,6 +66,9 @@ impl Metrics {
             planning: Histogram::new(buckets(0.000_01, 12)),
             allocating: Histogram::new(buckets(0.005, 14)),
             dropped_events: Counter::default(),
+            findings: Family::default(),
+            open_findings: Family::default(),
+            collected: Counter::default(),
         };
         registry.register(
             "landfall_calls",
@@ -95,6 +107,21 @@ impl Metrics {
             "Kubernetes events that were not sent because too many waited",
             metrics.dropped_events.clone(),
         );
+        registry.register(
+            "landfall_repair_findings",
+            "What repair found, by kind",
+            metrics.findings.clone(),
+        );
+        registry.register(
+            "landfall_repair_open",
+            "What repair found when it last looked, by kind",
+            metrics.open_findings.clone(),
+        );
+        registry.register(
+            "landfall_claims_collected",
+            "Claims released because the Service they named did not come back",
+            metrics.collected.clone(),
+        );
         metrics
     }
 
@@ -122,6 +149,15 @@ impl Metrics {
             let gauge = self.pending.get_or_create(&Pending { reason: reason.as_str() });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+        for finding in Finding::ALL {
+            let label = FindingKind { kind: finding.as_str() };
+            let open = i64::try_from(planner.open(finding)).unwrap_or(i64::MAX);
+            self.open_findings.get_or_create(&label).set(open);
+            let counter = self.findings.get_or_create(&label);
+            let counted = planner.counted().get(&finding).copied().unwrap_or_default();
+            counter.inc_by(counted.saturating_sub(counter.get()));
+        }
+        self.collected.inc_by(planner.collected().saturating_sub(self.collected.get()));
         self.pools.clear();
         self.waiting.clear();
         for view in planner.world().pools_in_order() {

@@ -148,7 +148,7 @@ pub(super) fn claim(object: &DeserializeGuard<IP>) -> Option<ClaimView> {
     };
     let addr = name::parse(metadata.name.as_deref()?).ok()?;
     let tenure = match spec {
-        Err(error) => Tenure::Other(format!("an IP object that cannot be read ({error})")),
+        Err(error) => Tenure::Nobody(format!("an IP object that cannot be read ({error})")),
         Ok(spec) if !spec.holders.is_empty() => tenure(&spec.holders),
         Ok(spec) if spec.reserved_for.is_some() => Tenure::Services(Vec::new()),
         Ok(spec) if spec.use_ == Some(Use::Reserved) => {
@@ -211,7 +211,7 @@ fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
             Tenure::Other(format!("VirtualIP {owner}"))
         }
         Some(owner) => ServiceKey::parse(owner).map_or_else(
-            || Tenure::Other(format!("an IP object whose owner reads {owner:?}")),
+            || Tenure::Nobody(format!("an IP object whose owner reads {owner:?}")),
             |key| {
                 Tenure::Services(vec![HolderView {
                     key,
@@ -223,7 +223,7 @@ fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
                 }])
             },
         ),
-        None => Tenure::Other("an IP object that names no holder".to_owned()),
+        None => Tenure::Nobody("an IP object that names no holder".to_owned()),
     }
 }
 

@@ -13,8 +13,12 @@ use std::{
 use jiff::Timestamp;
 use landfall_ipam::{PoolName, Reason, Refusal};
 
-use self::due::Delay;
-pub(super) use self::news::{News, Watched};
+pub use self::repair::RepairMode;
+use self::{due::Delay, repair::Repair};
+pub(super) use self::{
+    news::{News, Watched},
+    repair::summary,
+};
 use super::{
     decide::{Decision, decide},
     effect::{About, Effect, Note, Then},
@@ -32,7 +36,10 @@ use super::{
 mod due;
 mod freed;
 mod news;
+mod pools;
+mod repair;
 mod report;
+mod takeover;
 
 /// The two clocks a plan needs: one for what people read, one that never jumps.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +54,8 @@ pub(super) struct Now {
 pub struct Settings {
     /// How long a claim waits for a Service that was not there when we came.
     pub orphan_grace: Duration,
+    /// What is done about what repair finds.
+    pub repair: RepairMode,
 }
 
 /// A webhook that nobody answers for refuses every write of a claim.
@@ -89,7 +98,12 @@ pub(super) struct Planner {
     left: BTreeSet<ServiceKey>,
     /// Services that claims name and that we never saw, and since when.
     missing: BTreeMap<ServiceKey, Duration>,
+    /// Services that claims named and that did not come in time.
+    orphaned: BTreeSet<ServiceKey>,
+    /// How many claims of such were released.
+    collected: u64,
     settings: Settings,
+    repair: Repair,
     /// That no claim can be written, and why.
     blocked: Option<Blocked>,
     pools_changed: bool,
@@ -152,20 +166,29 @@ impl Planner {
             self.world.rebuild_pools();
             self.reconsider_all();
         }
+        self.plan_repair(now, &mut effects);
         self.wake_delayed(now);
         self.plan_looks(now, &mut effects);
         self.plan_expiries(now, &mut effects);
-        // Who waits comes before who has just arrived.
-        self.serve_freed(now, &mut effects);
-        while let Some((_, key)) = self.dirty.pop_first() {
-            self.plan_service(&key, now, &mut effects);
-        }
-        self.serve_freed(now, &mut effects);
+        self.plan_services(now, &mut effects);
         if effects.is_empty() && self.calls.is_empty() {
             self.plan_held_back(now, &mut effects);
         }
         self.plan_pool_status(now, &mut effects);
+        if self.plan_mends(now) {
+            self.plan_services(now, &mut effects);
+        }
         effects
+    }
+
+    /// Decides about whoever has something to be decided. Who waits comes before who has just
+    /// arrived.
+    fn plan_services(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.serve_freed(now, effects);
+        while let Some((_, key)) = self.dirty.pop_first() {
+            self.plan_service(&key, now, effects);
+        }
+        self.serve_freed(now, effects);
     }
 
     /// Lets those who want all or nothing say what they miss, now that nothing is under way.
@@ -220,7 +243,7 @@ impl Planner {
     /// Decides about one Service and everything claimed in its name.
     fn plan_service(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
         // What is under way or due comes back with a report, and that marks the Service again.
-        if self.is_engaged(key) {
+        if self.is_engaged(key) || self.repair.holds(key) {
             return;
         }
         let planned = effects.len();
@@ -228,52 +251,6 @@ impl Planner {
         if effects.len() == planned {
             self.plan_leftover(key, now, effects);
         }
-    }
-
-    /// Takes the finalizers of replaced operators off a Service once the ledger is right about it.
-    ///
-    /// One that is being deleted waits for nothing: what it held is released when it is gone.
-    fn plan_leftover(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
-        let Some(leftover) = self.world.leftovers.get(key) else { return };
-        let delayed = self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
-        if delayed || !(leftover.deleting || self.is_settled(key)) {
-            return;
-        }
-        let (uid, version) = (leftover.uid.clone(), leftover.version);
-        let left = leftover.finalizers.clone();
-        self.begin_call(key);
-        effects.push(Effect::DropFinalizers { key: key.clone(), uid, version, left });
-    }
-
-    /// Whether nothing is left to be written into the ledger about a Service.
-    fn is_settled(&self, key: &ServiceKey) -> bool {
-        let held = self.world.held.get(key).into_iter().flatten();
-        match self.world.services.get(key) {
-            Some(service) => {
-                let entered = |addr: &IpAddr| {
-                    self.world.claim(*addr).is_some() || self.world.book.pool_of(*addr).is_none()
-                };
-                !self.later.contains(key)
-                    && service.shows.iter().all(entered)
-                    && !held.into_iter().any(|addr| self.world.is_busy(*addr))
-            }
-            None => held.into_iter().all(|addr| self.world.is_a_virtual_ips(*addr)),
-        }
-    }
-
-    /// Whether a Service that is not there may yet come: claims can be restored before Services, and
-    /// what is released then is lost. One that we saw leave does not come back.
-    fn may_yet_come(&mut self, key: &ServiceKey, now: Now) -> bool {
-        let gone = self.left.contains(key) || self.world.leftovers.get(key).is_some();
-        if gone || !self.world.held.contains_key(key) {
-            return false;
-        }
-        if self.settings.orphan_grace.is_zero() {
-            return false;
-        }
-        // When the time is over, it counts as one that we saw leave.
-        self.missing.entry(key.clone()).or_insert(now.uptime);
-        true
     }
 
     /// Decides about one Service's addresses.
@@ -414,10 +391,7 @@ impl Planner {
         // What it agrees to and needs on an address it shows: others judge by what the claim says.
         let shown = addrs.iter().filter(|addr| service.shows.contains(addr));
         let changed = shown.filter_map(|addr| self.world.claim(*addr).cloned()).filter(|claim| {
-            // A claim of the original operator does not say which Service of that name it means.
-            let changed =
-                |holder: &HolderView| holder.terms != service.terms || holder.uid.is_none();
-            claim.holder(service).is_some_and(changed)
+            claim.holder(service).is_some_and(|holder| holder.terms != service.terms)
         });
         let to_touch: Vec<_> = stale.chain(changed).collect();
         if !to_touch.is_empty() {
@@ -582,51 +556,6 @@ impl Planner {
     /// Whether a call about the Service is under way or due.
     fn is_engaged(&self, key: &ServiceKey) -> bool {
         self.calls.contains_key(key) || self.looks.contains_key(key)
-    }
-
-    fn plan_pool_status(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let due = self.status_at.is_some_and(|at| at <= now.uptime);
-        let others_wait = self.waiting.take_changed();
-        if !std::mem::take(&mut self.status_dirty) && !others_wait && !due {
-            return;
-        }
-        self.status_at = None;
-        for name in self.world.order.clone() {
-            if self.pool_calls.contains(&name) {
-                continue; // its report brings us back
-            }
-            let next = self.pool_next.get(&name).copied().unwrap_or_default();
-            if next > now.uptime {
-                self.status_at = Some(self.status_at.map_or(next, |at| at.min(next)));
-                continue;
-            }
-            let Some(view) = self.world.pools.get(&name) else { continue };
-            let count = self.world.book.count(&name);
-            let blocked = self.blocked.as_ref().map(|blocked| blocked.words.as_str());
-            let Some(next) = status::pool(view, count, &self.waiting, blocked, now.wall) else {
-                continue;
-            };
-            let problem = status::problem(view);
-            let told = self.pool_notes.get(&name);
-            if let Some(problem) = problem.filter(|problem| told != Some(problem)) {
-                let about = About::Pool { object: view.object.clone(), uid: view.uid.clone() };
-                effects.push(Effect::Note(Note {
-                    about,
-                    warning: true,
-                    reason: Reason::PoolInvalid.as_str().to_owned(),
-                    message: problem.clone(),
-                }));
-                self.pool_notes.insert(name.clone(), problem);
-            }
-            effects.push(Effect::PoolStatus {
-                pool: name.clone(),
-                object: view.object.clone(),
-                version: view.version,
-                status: next,
-            });
-            self.pool_calls.insert(name.clone());
-            self.pool_next.insert(name, now.uptime.saturating_add(STATUS_INTERVAL));
-        }
     }
 }
 

@@ -8,13 +8,14 @@
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use jiff::Timestamp;
+use landfall_api::Finding;
 use landfall_ipam::Family;
 
 use self::cluster::kind_of_outsider;
 pub(super) use self::cluster::{Cluster, KINDS, Kind, Stored};
 use super::{
     effect::{Answer, Effect, Failure, Report},
-    plan::{News, Now, Planner, Settings, Watched},
+    plan::{News, Now, Planner, RepairMode, Settings, Watched},
     view::{OutsiderKind, Request, ServiceKey, ServiceView},
 };
 
@@ -47,7 +48,7 @@ pub(super) struct Operator {
 
 impl Default for Operator {
     fn default() -> Self {
-        let planner = Planner::new(Settings { orphan_grace: ORPHAN_GRACE });
+        let planner = Planner::new(Settings { orphan_grace: ORPHAN_GRACE, ..Settings::default() });
         Self { planner, cursors: BTreeMap::new(), calls: Vec::new() }
     }
 }
@@ -70,6 +71,18 @@ impl Sim {
     fn now(&self) -> Now {
         let seconds = i64::try_from(self.clock.as_secs()).unwrap();
         Now { wall: Timestamp::from_second(seconds).unwrap(), uptime: self.clock }
+    }
+
+    /// Says what all operators do about what repair finds.
+    pub(super) fn set_mode(&mut self, repair: RepairMode) {
+        for operator in &mut self.operators {
+            operator.planner = Planner::new(Settings { orphan_grace: ORPHAN_GRACE, repair });
+        }
+    }
+
+    /// How often an operator found each kind of finding.
+    pub(super) fn counted(&self, operator: usize) -> BTreeMap<Finding, u64> {
+        self.operators[operator].planner.counted().clone()
     }
 
     /// What a clock on the wall says.
@@ -249,7 +262,10 @@ impl Sim {
         self.strays.clear();
         for _ in 0..ROUNDS {
             let busy = self.round();
-            let due = self.operators.iter().any(|operator| operator.planner.next_due().is_some());
+            // Repair comes round again for ever.
+            let soon = self.clock + Duration::from_mins(2);
+            let due = |operator: &Operator| operator.planner.next_due().is_some_and(|at| at < soon);
+            let due = self.operators.iter().any(due);
             if !busy && !due {
                 return;
             }

@@ -7,12 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use landfall_api::{
     IPGroupStatus, WaitingService,
     condition::{self, Status},
-    words::{CONDITION_ALLOCATED, CONDITION_READY},
+    words::{CONDITION_ALLOCATED, CONDITION_CONSISTENT, CONDITION_READY},
 };
 use landfall_ipam::{PoolCount, Reason, Refusal};
 
 use super::{
     effect::{About, Note},
+    plan::summary,
+    repair::Found,
     view::{HolderView, PoolView, ServiceView},
     waiting::Waiting,
     world::World,
@@ -167,14 +169,20 @@ pub(super) fn problem(view: &PoolView) -> Option<String> {
     view.pool.as_ref().err().map(|problems| bounded(problems.join("; ")))
 }
 
+/// What there is to say of a pool beside what its spec says.
+#[derive(Debug)]
+pub(super) struct Told<'a> {
+    pub count: PoolCount,
+    pub waiting: &'a Waiting,
+    /// Why no claim can be written, if so.
+    pub blocked: Option<&'a str>,
+    /// What repair found about its addresses.
+    pub findings: Vec<&'a Found>,
+}
+
 /// A pool's status, if it differs from what it says now.
-pub(super) fn pool(
-    view: &PoolView,
-    count: PoolCount,
-    waiting: &Waiting,
-    blocked: Option<&str>,
-    now: Timestamp,
-) -> Option<IPGroupStatus> {
+pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<IPGroupStatus> {
+    let Told { count, waiting, blocked, findings } = told;
     let longest = waiting.longest_for(&view.name).take(WaitingService::MOST);
     let mut next = IPGroupStatus {
         capacity: Some(count.capacity.to_string()),
@@ -199,7 +207,7 @@ pub(super) fn pool(
     let (status, reason, message) = match &view.pool {
         Err(_) => (Status::False, "Invalid", problem(view).unwrap_or_default()),
         Ok(_) if let Some(words) = blocked => {
-            (Status::False, Reason::LedgerRefused.as_str(), bounded(words.to_owned()))
+            (Status::False, Reason::LedgerRefused.as_str(), bounded((*words).to_owned()))
         }
         Ok(pool) if pool.drain => {
             (Status::True, "Draining", format!("keeps what it gave and gives no more{ignored}"))
@@ -215,5 +223,27 @@ pub(super) fn pool(
         view.generation,
         now,
     );
+    let consistent = match findings.first() {
+        Some(first) => {
+            let words = summary(findings.iter().copied());
+            Some((Status::False, first.finding.as_str(), bounded(words)))
+        }
+        None if condition::get(&next.conditions, CONDITION_CONSISTENT).is_some() => {
+            let words = "ledger and Services agree about its addresses";
+            Some((Status::True, "Consistent", words.to_owned()))
+        }
+        None => None,
+    };
+    if let Some((status, reason, message)) = consistent {
+        condition::set(
+            &mut next.conditions,
+            CONDITION_CONSISTENT,
+            status,
+            reason,
+            &message,
+            view.generation,
+            now,
+        );
+    }
     (next != view.status).then_some(next)
 }

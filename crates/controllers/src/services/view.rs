@@ -158,8 +158,10 @@ impl HolderView {
 pub(super) enum Tenure {
     /// Services.
     Services(Vec<HolderView>),
-    /// Somebody else's, described for people: of another kind, or a claim that names nobody. Such a claim counts as taken and is never touched.
+    /// Somebody else's, described for people. Such a claim counts as taken and is never touched.
     Other(String),
+    /// Nobody's, though it takes an address: it says no holder that can be read. Never touched.
+    Nobody(String),
 }
 
 /// For whom an address is kept while nobody has it.
@@ -206,7 +208,7 @@ impl ClaimView {
     pub(super) fn holders(&self) -> &[HolderView] {
         match &self.tenure {
             Tenure::Services(holders) => holders,
-            Tenure::Other(_) => &[],
+            Tenure::Other(_) | Tenure::Nobody(_) => &[],
         }
     }
 
@@ -249,7 +251,7 @@ impl ClaimView {
     pub(super) fn described(&self) -> String {
         match (&self.tenure, self.waits_for()) {
             (_, Some(reservation)) => reservation.to_string(),
-            (Tenure::Other(text), None) => text.clone(),
+            (Tenure::Other(text) | Tenure::Nobody(text), None) => text.clone(),
             (Tenure::Services(holders), None) => {
                 let names: Vec<_> = holders.iter().map(|holder| holder.key.as_str()).collect();
                 format!("Service {}", names.join(", "))

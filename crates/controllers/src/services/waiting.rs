@@ -134,6 +134,10 @@ impl Waiting {
     }
 
     /// Whether anything changed since this was last asked.
+    pub(super) fn contains(&self, key: &ServiceKey) -> bool {
+        self.waits.contains_key(key)
+    }
+
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }

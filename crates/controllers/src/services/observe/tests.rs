@@ -145,9 +145,9 @@ fn claims_of_the_original_operator_are_read_from_label_and_annotation() {
     let of_virtual_ip = tenure(json!({"gsm": "dmz"}), owner);
     assert_eq!(of_virtual_ip.tenure, Tenure::Other("VirtualIP shop/web".to_owned()));
     let nobodys = tenure(json!({}), json!({}));
-    assert_eq!(nobodys.tenure, Tenure::Other("an IP object that names no holder".to_owned()));
+    assert_eq!(nobodys.tenure, Tenure::Nobody("an IP object that names no holder".to_owned()));
     let odd = tenure(json!({}), json!({"virtualips.paas.il/owner": "no-slash"}));
-    assert!(matches!(odd.tenure, Tenure::Other(text) if text.contains("no-slash")));
+    assert!(matches!(odd.tenure, Tenure::Nobody(text) if text.contains("no-slash")));
 }
 
 #[test]

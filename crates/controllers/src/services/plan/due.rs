@@ -50,6 +50,7 @@ impl Planner {
             .chain(missing)
             .chain(self.status_at)
             .chain(self.expiry_at)
+            .chain([self.repair.next_due()])
             .min()
     }
 
@@ -73,7 +74,7 @@ impl Planner {
         self.missing.retain(|key, since| {
             let over = since.saturating_add(grace) <= now.uptime;
             if over {
-                self.left.insert(key.clone());
+                self.orphaned.insert(key.clone());
                 woken.push(key.clone());
             }
             !over

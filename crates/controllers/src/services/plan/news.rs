@@ -92,6 +92,7 @@ impl Planner {
             self.unindex_claim(&old);
         }
         for holder in &holders {
+            self.repair.stir(&holder.key);
             self.world.held.entry(holder.key.clone()).or_default().insert(addr);
             self.count(pool.as_ref(), holder, addr);
             self.mark(&holder.key);
@@ -102,6 +103,7 @@ impl Planner {
         }
         self.wake_about(addr);
         self.release_delays.remove(&addr);
+        self.repair.stir_claim(addr);
         self.settle(addr);
     }
 
@@ -109,6 +111,7 @@ impl Planner {
     pub(super) fn claim_left(&mut self, old: &ClaimView) {
         self.unindex_claim(old);
         self.release_delays.remove(&old.addr);
+        self.repair.stir_claim(old.addr);
         self.settle(old.addr);
         self.wake_about(old.addr);
         // Somebody who shows the address without a claim can have one now.
@@ -130,6 +133,7 @@ impl Planner {
             }
         }
         for holder in old.holders() {
+            self.repair.stir(&holder.key);
             if let Some(pool) = &old.pool {
                 self.ungive(pool, holder.key.namespace(), old.addr);
             }
@@ -140,8 +144,7 @@ impl Planner {
                 addrs.remove(&old.addr);
                 if addrs.is_empty() {
                     self.world.held.remove(&holder.key);
-                    self.left.remove(&holder.key);
-                    self.missing.remove(&holder.key);
+                    self.forget_missing(&holder.key);
                 }
             }
             self.mark(&holder.key);
@@ -212,8 +215,8 @@ impl Planner {
         let Put::New(old) = self.world.services.put(key.clone(), version, service, source) else {
             return;
         };
-        self.left.remove(key);
-        self.missing.remove(key);
+        self.forget_missing(key);
+        self.repair.stir(key);
         let showed = old.map(|old| old.shows).unwrap_or_default();
         for addr in &shows {
             if self.world.shown.entry(*addr).or_default().insert(key.clone()) {
@@ -234,12 +237,20 @@ impl Planner {
         for addr in &old.shows {
             self.unshow(*addr, &old.key);
         }
+        self.repair.stir(&old.key);
         self.waiting.clear(&old.key);
         self.service_delays.remove(&old.key);
         if self.world.held.contains_key(&old.key) || self.is_engaged(&old.key) {
             self.left.insert(old.key.clone());
         }
         self.mark(&old.key);
+    }
+
+    /// A Service is there, or nothing is claimed in its name any more.
+    fn forget_missing(&mut self, key: &ServiceKey) {
+        self.left.remove(key);
+        self.missing.remove(key);
+        self.orphaned.remove(key);
     }
 
     /// Those who have an address are decided about again.
@@ -271,7 +282,11 @@ impl Planner {
                 leftovers.put(key.clone(), version, leftover, Source::Watch);
                 self.mark(&key);
             }
-            Watched::IsNot(key, version) => drop(leftovers.remove(&key, version, false)),
+            Watched::IsNot(key, version) => {
+                if leftovers.remove(&key, version, false).is_some() {
+                    self.repair.stir(&key);
+                }
+            }
         }
     }
 

@@ -45,7 +45,11 @@ impl Planner {
                     self.looks.entry(holder.key.clone()).or_insert(now.uptime);
                 }
                 let by = match &result {
-                    Ok(Answer::Released { by }) => by.clone(),
+                    Ok(Answer::Released { by }) => {
+                        let orphan = self.orphaned.contains(&holder.key);
+                        self.collected = self.collected.saturating_add(u64::from(orphan));
+                        by.clone()
+                    }
                     Ok(_) | Err(_) => None,
                 };
                 self.on_given_up(addr, claim.version, result, now);
@@ -83,6 +87,7 @@ impl Planner {
             }
             Effect::PoolStatus { pool, .. } => {
                 self.pool_calls.remove(&pool);
+                self.repair.told(&pool);
                 self.status_dirty = true;
                 if let Ok(Answer::Pool(view)) = result
                     && self.world.pools.get(&pool).is_some()
@@ -261,6 +266,7 @@ impl Planner {
         match result {
             Ok(answer) => {
                 self.world.leftovers.bury(key, version);
+                self.repair.stir(key);
                 self.take_in_service(key, answer);
             }
             // Somebody was faster; the watch brings what there is now.

@@ -8,6 +8,7 @@ use super::super::{
 use super::*;
 
 mod promises;
+mod repair;
 mod sharing;
 mod stories;
 mod takeover;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_api::IPGroupStatus;
+use landfall_api::{IPGroupStatus, condition};
 use landfall_ipam::{ClaimFact, HolderFact, Pool, PoolName, Violation, check, clash};
 
 use super::super::{
@@ -315,6 +315,27 @@ impl Cluster {
         self.put_claim(addr, pool, holders);
     }
 
+    /// Somebody makes a claim that says no holder.
+    pub(in crate::services) fn hold_by_nobody(&mut self, addr: IpAddr) {
+        let mut claim = self.put_claim(addr, None, Vec::new());
+        claim.tenure = Tenure::Nobody("nobody".to_owned());
+        claim.version = self.next();
+        self.claims.insert(addr, claim.clone());
+        self.history.push(Change::Claim(addr, claim.version, Some(claim)));
+    }
+
+    /// What a pool said first about whether ledger and Services agree.
+    pub(in crate::services) fn said_first(&self, name: &str) -> String {
+        let mut told = self.history.iter().filter_map(|change| match change {
+            Change::Pool(view) if view.name == PoolName::new(name) => {
+                let conditions = &view.status.conditions;
+                Some(condition::get(conditions, "Consistent")?.message.clone())
+            }
+            _ => None,
+        });
+        told.next().unwrap_or_default()
+    }
+
     /// An administrator keeps a free address for somebody.
     pub(in crate::services) fn reserve(&mut self, addr: IpAddr, reservation: Reservation) {
         if !self.claims.contains_key(&addr) {
@@ -483,6 +504,12 @@ impl Cluster {
         Ok(Answer::Claim(self.set_reservation(addr, reservation.cloned())))
     }
 
+    /// Whom a claim means: one of the original operator means whoever has the name.
+    fn uid_of(&self, holder: &HolderView) -> String {
+        let named = || self.services.get(&holder.key).map(|stored| stored.view.uid.clone());
+        holder.uid.clone().or_else(named).unwrap_or_default().to_string()
+    }
+
     /// What the invariant checker sees.
     pub(in crate::services) fn violations(&self) -> BTreeSet<Violation> {
         let claims: Vec<_> = self
@@ -490,12 +517,8 @@ impl Cluster {
             .values()
             .map(|claim| ClaimFact {
                 addr: claim.addr,
-                holders: claim
-                    .holders()
-                    .iter()
-                    .map(|holder| holder.uid.as_deref().unwrap_or_default().to_owned())
-                    .collect(),
-                reserved: matches!(claim.tenure, Tenure::Other(_)) || claim.reserved.is_some(),
+                holders: claim.holders().iter().map(|holder| self.uid_of(holder)).collect(),
+                reserved: !matches!(claim.tenure, Tenure::Services(_)) || claim.reserved.is_some(),
             })
             .collect();
         let holders: Vec<_> = self

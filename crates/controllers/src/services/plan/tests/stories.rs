@@ -211,6 +211,10 @@ proptest! {
         sim.settle();
         prop_assert_eq!((shown(&sim), said(&sim)), before);
         prop_assert_eq!(&sim.cluster.writes[writes..], &[] as &[&str]);
+        // And repair, which judges by itself, has nothing to find.
+        for operator in 0..operators {
+            prop_assert_eq!(sim.counted(operator), BTreeMap::new());
+        }
     }
 
     /// The same while users write what only operators should: no promise for the moment, but in

@@ -27,7 +27,7 @@ fn leave_finalizer(sim: &mut Sim, key: &str, change: impl FnOnce(&mut Stored)) {
 #[test]
 fn a_finalizer_leaves_a_service_only_after_the_ledger_is_right() {
     for (case, legacy, deleted, load_balancer, shows, writes) in [
-        ("held", true, false, true, "10.0.0.2", &["touch", "drop_finalizers"][..]),
+        ("held", true, false, true, "10.0.0.2", &["drop_finalizers"][..]),
         ("shown without a claim", false, false, true, "10.0.0.2", &["take", "drop_finalizers"]),
         ("claimed, not shown", true, false, true, "", &["touch", "publish", "drop_finalizers"]),
         ("waiting", false, false, true, "", &["take", "publish", "drop_finalizers"]),

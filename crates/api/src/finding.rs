@@ -1,0 +1,116 @@
+//! What repair can find: a closed list of words, which feeds events, metrics and the docs.
+
+use core::fmt;
+
+use landfall_ipam::Violation;
+
+/// A way in which ledger and Services can disagree, or in which something was left behind.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Finding {
+    /// A Service shows an address of a pool, and no claim names it.
+    ShownWithoutClaim,
+    /// A claim names a Service that does not show the address.
+    NeverShown,
+    /// A claim names a Service that is not there.
+    HolderGone,
+    /// A claim names nobody.
+    HeldByNobody,
+    /// A Service shows one address twice.
+    ShownTwice,
+    /// Two Services show one address and do not agree to share it.
+    SharedWithoutConsent,
+    /// A replaced operator left its finalizer on a Service.
+    FinalizerLeft,
+}
+
+impl Finding {
+    /// All of them, in the order the reference shows them.
+    pub const ALL: [Self; 7] = [
+        Self::ShownWithoutClaim,
+        Self::NeverShown,
+        Self::HolderGone,
+        Self::HeldByNobody,
+        Self::ShownTwice,
+        Self::SharedWithoutConsent,
+        Self::FinalizerLeft,
+    ];
+
+    /// The word users see.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ShownWithoutClaim => "ShownWithoutClaim",
+            Self::NeverShown => "NeverShown",
+            Self::HolderGone => "HolderGone",
+            Self::HeldByNobody => "HeldByNobody",
+            Self::ShownTwice => "ShownTwice",
+            Self::SharedWithoutConsent => "SharedWithoutConsent",
+            Self::FinalizerLeft => "FinalizerLeft",
+        }
+    }
+
+    /// What brings it about.
+    pub const fn cause(self) -> &'static str {
+        match self {
+            Self::ShownWithoutClaim => {
+                "Another allocator gave the address before Landfall came, or somebody deleted the `IP` object."
+            }
+            Self::NeverShown => {
+                "An operator ended between its two writes, somebody wiped the Service's status, or a second claim was left behind."
+            }
+            Self::HolderGone => {
+                "The Service was deleted while no operator ran, or a backup brought the claim before the Service."
+            }
+            Self::HeldByNobody => "Somebody wrote an `IP` object that names no holder.",
+            Self::ShownTwice => "Somebody wrote the Service's status by hand.",
+            Self::SharedWithoutConsent => {
+                "Another allocator gave the address twice, or somebody wrote a Service's status by hand."
+            }
+            Self::FinalizerLeft => "vip-allocator-operator served the Service.",
+        }
+    }
+
+    /// What is done about it.
+    pub const fn mend(self) -> &'static str {
+        match self {
+            Self::ShownWithoutClaim => {
+                "The address is entered in the ledger for the Service, which is not written."
+            }
+            Self::NeverShown => {
+                "The address is shown if the Service can still want it; otherwise the claim is released."
+            }
+            Self::HolderGone => {
+                "The claim waits for the Service (`--orphan-grace`) and is then released."
+            }
+            Self::HeldByNobody => {
+                "Nothing: the address counts as taken. Delete the `IP` object, or let it reserve the address (`spec.reservedFor`)."
+            }
+            Self::ShownTwice => "The status is written anew.",
+            Self::SharedWithoutConsent => {
+                "Nobody is moved. Delete one of the Services, let it ask for another address, or let both agree to share."
+            }
+            Self::FinalizerLeft => {
+                "The finalizer is taken off once the ledger is right about the Service."
+            }
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<&Violation> for Finding {
+    fn from(violation: &Violation) -> Self {
+        match violation {
+            Violation::ShownWithoutClaim(..) => Self::ShownWithoutClaim,
+            Violation::NeverShown(..) => Self::NeverShown,
+            Violation::HolderGone(..) => Self::HolderGone,
+            // An address has one name, so two claims on it are one that names nobody for sure.
+            Violation::HeldByNobody(_) | Violation::ClaimedTwice(_) => Self::HeldByNobody,
+            Violation::ShownTwice(..) => Self::ShownTwice,
+            Violation::SharedWithoutConsent(..) => Self::SharedWithoutConsent,
+        }
+    }
+}

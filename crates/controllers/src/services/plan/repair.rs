@@ -1,0 +1,226 @@
+//! Repair: at the start and on a slow timer, what should not be is reported and then mended.
+//!
+//! Mending is nothing of its own. What the watches tell is decided about at once; repair finds what
+//! they did not tell, and has it decided about again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
+
+use landfall_api::Finding;
+use landfall_ipam::PoolName;
+
+use super::{About, Effect, Note, Now, Planner, ServiceKey};
+use crate::services::repair::{self, Found};
+
+/// How often everything is compared.
+const EVERY: Duration = Duration::from_mins(10);
+/// How soon again after something was found that was not there before.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Services that one round after the first mends.
+const BUDGET: usize = 500;
+/// How long a report may take before it is mended all the same.
+const REPORT_DEADLINE: Duration = Duration::from_secs(5);
+/// Examples in the text of an event or a condition.
+const EXAMPLES: usize = 3;
+
+/// What is done about findings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RepairMode {
+    /// They are reported and then mended.
+    #[default]
+    Mend,
+    /// They are only reported, and what they are about is left alone.
+    Report,
+}
+
+/// What repair remembers.
+#[derive(Debug, Default)]
+pub(super) struct Repair {
+    rounds: u64,
+    /// The uptime of the next round.
+    at: Duration,
+    /// What the last round found.
+    open: BTreeSet<Found>,
+    /// The Services that it concerns, and addresses where it concerns none.
+    concerned: BTreeSet<ServiceKey>,
+    addrs: BTreeSet<IpAddr>,
+    /// Services to decide about once the findings are reported, and by when at the latest.
+    to_mend: BTreeSet<ServiceKey>,
+    /// Pools that do not say yet what was found.
+    untold: BTreeSet<PoolName>,
+    mend_by: Duration,
+    /// Services that are left alone because findings are only reported.
+    left_alone: BTreeSet<ServiceKey>,
+    /// Whether something changed about them since.
+    stirred: bool,
+    /// How often each kind was found.
+    counted: BTreeMap<Finding, u64>,
+}
+
+impl Repair {
+    /// What concerns a pool.
+    pub(super) fn about<'a>(&'a self, pool: &'a PoolName) -> impl Iterator<Item = &'a Found> {
+        self.open.iter().filter(move |found| found.pool.as_ref() == Some(pool))
+    }
+
+    pub(super) fn next_due(&self) -> Duration {
+        if self.to_mend.is_empty() { self.at } else { self.at.min(self.mend_by) }
+    }
+
+    /// Something changed about a Service: if it was found wanting, that may be over.
+    pub(super) fn stir(&mut self, key: &ServiceKey) {
+        self.stirred |= self.concerned.contains(key);
+    }
+
+    /// The same for the claim on an address.
+    pub(super) fn stir_claim(&mut self, addr: IpAddr) {
+        self.stirred |= self.addrs.contains(&addr);
+    }
+
+    /// A pool says what was found, or cannot be made to.
+    pub(super) fn told(&mut self, pool: &PoolName) {
+        self.untold.remove(pool);
+    }
+
+    /// Whether nothing may be done about a Service: not yet, or not at all.
+    pub(super) fn holds(&self, key: &ServiceKey) -> bool {
+        self.to_mend.contains(key) || self.left_alone.contains(key)
+    }
+}
+
+impl Planner {
+    /// How often each kind of finding was found.
+    pub(in crate::services) fn counted(&self) -> &BTreeMap<Finding, u64> {
+        &self.repair.counted
+    }
+
+    /// How many claims were released because the Service they named did not come back.
+    pub(in crate::services) const fn collected(&self) -> u64 {
+        self.collected
+    }
+
+    /// How many findings of a kind there were in the last round.
+    pub(in crate::services) fn open(&self, finding: Finding) -> usize {
+        self.repair.open.iter().filter(|found| found.finding == finding).count()
+    }
+
+    /// Compares everything, if it is time.
+    pub(super) fn plan_repair(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if std::mem::take(&mut self.repair.stirred) {
+            self.repair.at = self.repair.at.min(now.uptime.saturating_add(AGAIN));
+        }
+        if self.repair.at > now.uptime {
+            return;
+        }
+        let found = repair::findings(&self.world).into_iter();
+        let found: BTreeSet<_> = found.filter(|found| !self.is_under_way(found)).collect();
+        let new: Vec<_> = found.difference(&self.repair.open).cloned().collect();
+        let same = new.is_empty() && found.len() == self.repair.open.len();
+        self.status_dirty |= !same;
+        self.repair.at = now.uptime.saturating_add(if same { EVERY } else { AGAIN });
+        self.tell(&new, effects);
+        for found in &new {
+            let count = self.repair.counted.entry(found.finding).or_default();
+            *count = count.saturating_add(1);
+        }
+        let concerned: BTreeSet<_> = found.iter().flat_map(|found| found.keys.clone()).collect();
+        match self.settings.repair {
+            RepairMode::Report => self.repair.left_alone.clone_from(&concerned),
+            RepairMode::Mend => {
+                // What is found at the start is what there is to do at the start.
+                let budget = if self.repair.rounds == 0 { usize::MAX } else { BUDGET };
+                self.repair.to_mend.extend(concerned.iter().take(budget).cloned());
+                self.repair.untold = found.iter().filter_map(|found| found.pool.clone()).collect();
+                self.repair.mend_by = now.uptime.saturating_add(REPORT_DEADLINE);
+            }
+        }
+        let nobodys = found.iter().filter(|found| found.keys.is_empty());
+        self.repair.addrs = nobodys.filter_map(|found| found.addr).collect();
+        self.repair.open = found;
+        self.repair.concerned = concerned;
+        self.repair.rounds = self.repair.rounds.saturating_add(1);
+    }
+
+    /// Lets what was found be decided about, once the pools say that it was found.
+    pub(super) fn plan_mends(&mut self, now: Now) -> bool {
+        let untold = self.repair.untold.iter().any(|pool| self.world.pools.get(pool).is_some());
+        if self.repair.to_mend.is_empty() || (untold && self.repair.mend_by > now.uptime) {
+            return false;
+        }
+        for key in std::mem::take(&mut self.repair.to_mend) {
+            self.mark(&key);
+        }
+        true
+    }
+
+    /// Whether it is so because somebody is at work on it. In the first round nobody is.
+    fn is_under_way(&self, found: &Found) -> bool {
+        let busy = found.addr.is_some_and(|addr| self.world.is_busy(addr));
+        let at_work = |key: &ServiceKey| {
+            self.is_engaged(key)
+                || self.later.contains(key)
+                || self.service_delays.contains_key(key)
+        };
+        let waits =
+            |key: &ServiceKey| found.finding == Finding::NeverShown && self.waiting.contains(key);
+        let deleting =
+            |key: &ServiceKey| self.world.services.get(key).is_some_and(|view| view.deleting);
+        busy || found.keys.iter().any(|key| at_work(key) || waits(key) || deleting(key))
+    }
+
+    /// Tells of what was found, kind by kind, each on the pool it concerns.
+    fn tell(&self, new: &[Found], effects: &mut Vec<Effect>) {
+        let mut groups: BTreeMap<(Option<&PoolName>, Finding), Vec<&Found>> = BTreeMap::new();
+        for found in new {
+            groups.entry((found.pool.as_ref(), found.finding)).or_default().push(found);
+        }
+        for ((pool, finding), group) in groups {
+            let Some(about) = self.about(pool, &group) else { continue };
+            let done = match self.settings.repair {
+                RepairMode::Mend => finding.mend(),
+                RepairMode::Report => "Only reported (--repair=report).",
+            };
+            let reason = finding.as_str().to_owned();
+            let message = format!("{}. {done}", summary(group));
+            effects.push(Effect::Note(Note { about, warning: true, reason, message }));
+        }
+    }
+
+    /// The object to tell about: the pool, else the first Service or claim concerned.
+    fn about(&self, pool: Option<&PoolName>, group: &[&Found]) -> Option<About> {
+        if let Some(view) = pool.and_then(|pool| self.world.pools.get(pool)) {
+            return Some(About::Pool { object: view.object.clone(), uid: view.uid.clone() });
+        }
+        group.iter().find_map(|found| {
+            let mut keys = found.keys.iter();
+            let service = keys.find_map(|key| {
+                let uid = self.world.services.get(key).map(|view| &view.uid);
+                let uid = uid.or_else(|| Some(&self.world.leftovers.get(key)?.uid))?;
+                Some(About::Service { key: key.clone(), uid: uid.clone() })
+            });
+            let claim = || {
+                let claim = self.world.claim(found.addr?)?;
+                Some(About::Claim { addr: claim.addr, uid: claim.uid.clone() })
+            };
+            service.or_else(claim)
+        })
+    }
+}
+
+/// Several findings in one sentence.
+pub(in crate::services) fn summary<'a>(findings: impl IntoIterator<Item = &'a Found>) -> String {
+    let mut rest = 0_usize;
+    let mut texts = Vec::new();
+    for found in findings {
+        if texts.len() < EXAMPLES {
+            texts.push(found.text.as_str());
+        } else {
+            rest = rest.saturating_add(1);
+        }
+    }
+    let more = if rest > 0 { format!("; and {rest} more") } else { String::new() };
+    format!("{}{more}", texts.join("; "))
+}

@@ -1,0 +1,55 @@
+//! What replaced operators and restores leave behind.
+
+use std::net::IpAddr;
+
+use super::{Effect, Now, Planner, ServiceKey};
+
+impl Planner {
+    /// Takes the finalizers of replaced operators off a Service once the ledger is right about it.
+    ///
+    /// One that is being deleted waits for nothing: what it held is released when it is gone.
+    pub(super) fn plan_leftover(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
+        let Some(leftover) = self.world.leftovers.get(key) else { return };
+        let delayed = self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
+        if delayed || !(leftover.deleting || self.is_settled(key)) {
+            return;
+        }
+        let (uid, version) = (leftover.uid.clone(), leftover.version);
+        let left = leftover.finalizers.clone();
+        self.begin_call(key);
+        effects.push(Effect::DropFinalizers { key: key.clone(), uid, version, left });
+    }
+
+    /// Whether nothing is left to be written into the ledger about a Service.
+    fn is_settled(&self, key: &ServiceKey) -> bool {
+        let held = self.world.held.get(key).into_iter().flatten();
+        match self.world.services.get(key) {
+            Some(service) => {
+                let entered = |addr: &IpAddr| {
+                    self.world.claim(*addr).is_some() || self.world.book.pool_of(*addr).is_none()
+                };
+                !self.later.contains(key)
+                    && service.shows.iter().all(entered)
+                    && !held.into_iter().any(|addr| self.world.is_busy(*addr))
+            }
+            None => held.into_iter().all(|addr| self.world.is_a_virtual_ips(*addr)),
+        }
+    }
+
+    /// Whether a Service that is not there may yet come: claims can be restored before Services, and
+    /// what is released then is lost. One that we saw leave does not come back.
+    pub(super) fn may_yet_come(&mut self, key: &ServiceKey, now: Now) -> bool {
+        let gone = self.left.contains(key)
+            || self.orphaned.contains(key)
+            || self.world.leftovers.get(key).is_some();
+        if gone || !self.world.held.contains_key(key) {
+            return false;
+        }
+        if self.settings.orphan_grace.is_zero() {
+            self.orphaned.insert(key.clone());
+            return false;
+        }
+        self.missing.entry(key.clone()).or_insert(now.uptime);
+        true
+    }
+}

@@ -1,0 +1,148 @@
+//! What repair finds, in which order it reports and mends, and when it only reports.
+
+use landfall_api::{Finding, condition};
+
+use super::{super::RepairMode, *};
+use crate::services::{fixtures::service, status::holder_now};
+
+/// A cluster with one pool in which nothing has been looked at yet.
+fn untouched(mode: RepairMode) -> Sim {
+    let mut sim = Sim::new(1);
+    sim.set_mode(mode);
+    sim.cluster.set_pool("IPGroup/a", POOLS[0].0, POOLS[0].1);
+    sim
+}
+
+fn show(sim: &mut Sim, key: &str, addrs: &[&str]) {
+    sim.cluster.create_service(key);
+    sim.cluster.edit_service(key, |stored| stored.view = stored.view.clone().showing(addrs));
+}
+
+/// Who once had the name of a Service.
+fn former(key: &str) -> HolderView {
+    HolderView { uid: Some("former".into()), ..holder_now(&service(key)) }
+}
+
+/// What the pool says: whether all is well, and if not what is wrong first.
+fn consistent(sim: &Sim) -> Option<(String, String)> {
+    let status = sim.cluster.pool_status("IPGroup/a");
+    let said = condition::get(&status.conditions, "Consistent")?;
+    Some((said.status.clone(), said.reason.clone()))
+}
+
+type Story = fn(&mut Sim);
+
+/// Each kind, how it comes about, and the writes that mend it.
+const KINDS_FOUND: [(Finding, Story, &[&str]); 7] = [
+    (Finding::ShownWithoutClaim, |sim| show(sim, "shop/web", &["10.0.0.2"]), &["take"]),
+    (
+        Finding::NeverShown,
+        |sim| {
+            sim.cluster.create_service("shop/web");
+            let holder = holder_now(&sim.cluster.services.values().next().unwrap().view);
+            sim.cluster.hold(ip("10.0.0.2"), vec![HolderView { seen: None, ..holder }]);
+        },
+        &["touch", "publish"],
+    ),
+    (
+        Finding::HolderGone,
+        |sim| sim.cluster.hold(ip("10.0.0.2"), vec![former("shop/gone")]),
+        &["release"],
+    ),
+    (Finding::HeldByNobody, |sim| sim.cluster.hold_by_nobody(ip("10.0.0.2")), &[]),
+    (
+        Finding::ShownTwice,
+        |sim| show(sim, "shop/web", &["10.0.0.2", "10.0.0.2"]),
+        &["take", "publish"],
+    ),
+    (
+        Finding::SharedWithoutConsent,
+        |sim| {
+            show(sim, "shop/a", &["10.0.0.2"]);
+            show(sim, "shop/b", &["10.0.0.2"]);
+        },
+        // Both are told; nobody is moved.
+        &["take", "publish", "publish"],
+    ),
+    (
+        Finding::FinalizerLeft,
+        |sim| {
+            sim.cluster.create_service("shop/web");
+            sim.cluster.edit_service("shop/web", |stored| stored.finalizer = true);
+        },
+        &["take", "publish", "drop_finalizers"],
+    ),
+];
+
+#[test]
+fn each_kind_is_reported_before_it_is_mended() {
+    for (finding, story, mends) in KINDS_FOUND {
+        let mut sim = untouched(RepairMode::Mend);
+        story(&mut sim);
+        for kind in KINDS {
+            sim.list(0, kind);
+        }
+        sim.plan(0);
+        assert_eq!(sim.counted(0).get(&finding), Some(&1), "{finding}");
+        sim.settle();
+        assert_eq!(sim.cluster.writes, mends, "{finding}");
+        // The first thing that was written is the pool's word for it, if a pool is concerned.
+        let said = sim.cluster.said_first("IPGroup/a");
+        if finding != Finding::FinalizerLeft {
+            assert!(said.contains("10.0.0.2"), "{finding}: {said}");
+            let lasts = matches!(finding, Finding::HeldByNobody | Finding::SharedWithoutConsent);
+            let word = if lasts { "False" } else { "True" };
+            assert_eq!(consistent(&sim).unwrap().0, word, "{finding}");
+        }
+    }
+}
+
+#[test]
+fn what_is_only_reported_is_left_as_it_is() {
+    for (finding, story, _) in KINDS_FOUND {
+        let mut sim = untouched(RepairMode::Report);
+        story(&mut sim);
+        sim.cluster.create_service("shop/new");
+        sim.settle();
+        assert_eq!(sim.counted(0).get(&finding), Some(&1), "{finding}");
+        assert_eq!(
+            sim.cluster.writes,
+            ["take", "publish"],
+            "{finding}: only the new one is served"
+        );
+    }
+}
+
+#[test]
+fn what_lasts_is_told_once_and_what_is_over_is_taken_back() {
+    let mut sim = untouched(RepairMode::Mend);
+    show(&mut sim, "shop/a", &["10.0.0.2"]);
+    show(&mut sim, "shop/b", &["10.0.0.2"]);
+    sim.settle();
+    let expected = ("False".to_owned(), "SharedWithoutConsent".to_owned());
+    assert_eq!(consistent(&sim), Some(expected.clone()));
+    let (age, counted) = (sim.cluster.age(), sim.counted(0));
+    sim.pass_time(Duration::from_mins(11));
+    sim.quiet();
+    assert_eq!((sim.cluster.age(), sim.counted(0)), (age, counted), "still the same");
+    sim.cluster.delete_service("shop/b");
+    sim.settle();
+    assert_eq!(consistent(&sim).unwrap().0, "True");
+}
+
+#[test]
+fn the_timer_finds_what_no_watch_told() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    assert_eq!(consistent(&sim), None, "nothing was ever found");
+    sim.cluster.hold_by_nobody(ip("10.0.0.3"));
+    sim.quiet();
+    assert_eq!(consistent(&sim), None, "not yet looked");
+    sim.pass_time(Duration::from_mins(11));
+    sim.settle();
+    assert_eq!(consistent(&sim).unwrap().1, "HeldByNobody");
+    sim.cluster.delete_claim(ip("10.0.0.3"));
+    sim.settle();
+    assert_eq!(consistent(&sim).unwrap().0, "True");
+}
