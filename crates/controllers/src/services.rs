@@ -25,7 +25,7 @@ pub use self::{
     metrics::Metrics,
     plan::{RepairMode, Settings},
 };
-use crate::Context;
+use crate::{Context, kinds};
 
 mod apply;
 mod decide;
@@ -51,10 +51,12 @@ mod status;
 mod store;
 mod view;
 mod waiting;
-mod watch;
+pub(crate) mod watch;
 mod wish;
 mod world;
 
+/// The definition of a kind that need not be there.
+const VIRTUAL_IPS: &str = "virtualips.paas.org";
 /// Calls under way at once. More than this only lengthens the API server's queue.
 const CALLS: usize = 64;
 /// Events under way at once, when nothing else is.
@@ -115,9 +117,14 @@ fn watch_all(context: &Context, news: mpsc::Sender<News>) -> impl Future<Output 
         services.await;
     };
     let nodes = watch::nodes(client.clone(), news.clone(), listed("nodes"));
-    let api_servers = watch::api_servers(client.clone(), news, listed("endpointslices"));
+    let api_servers = watch::api_servers(client.clone(), news.clone(), listed("endpointslices"));
+    let (served, definition) = kinds::watch(client.clone(), VIRTUAL_IPS, listed(VIRTUAL_IPS));
+    let virtual_ips = watch::virtual_ips(client.clone(), served, news, listed("virtualips"));
+    let others = async move {
+        tokio::join!(nodes, api_servers, definition, virtual_ips);
+    };
     async move {
-        tokio::join!(claims, pools, namespaces, services, nodes, api_servers);
+        tokio::join!(claims, pools, namespaces, services, others);
     }
 }
 

@@ -33,6 +33,14 @@ impl Recording {
         Ok(Self { items: list.items })
     }
 
+    /// The recorded objects of these kinds only: the rest may be of kinds that are not installed.
+    #[must_use]
+    pub fn only(mut self, kinds: &[&str]) -> Self {
+        let kind = |object: &DynamicObject| object.types.clone().unwrap_or_default().kind;
+        self.items.retain(|object| kinds.contains(&kind(object).as_str()));
+        self
+    }
+
     /// The recorded objects, as they were.
     pub fn items(&self) -> &[DynamicObject] {
         &self.items

@@ -12,7 +12,9 @@ use k8s_openapi::{
 };
 use kube::core::{DeserializeGuard, Selector};
 use landfall_api::{
-    Holder, IP, IPGroup, IPGroupSpec, ReservedFor, Use, convert, name, words,
+    Holder, IP, IPGroup, IPGroupSpec, ReservedFor, Use, VirtualIP, convert, name,
+    virtualip::State,
+    words,
     words::{ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
 };
 use landfall_ipam::{Family, PoolName, Refusal};
@@ -138,6 +140,26 @@ pub(super) fn node_addresses(object: &Node) -> Vec<IpAddr> {
 pub(super) fn endpoint_addresses(object: &EndpointSlice) -> Vec<IpAddr> {
     let listed = object.endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
     listed.filter_map(|text| text.parse().ok()).collect()
+}
+
+/// A `VirtualIP` and the address it has, unless it is migrated and nothing of it is left.
+///
+/// The original operator says `Migrated` also when it failed, and then the finalizers are still
+/// there.
+pub(super) fn virtual_ip(
+    object: &DeserializeGuard<VirtualIP>,
+) -> (ServiceKey, Version, Option<IpAddr>) {
+    let (metadata, status) = match &object.0 {
+        Ok(virtual_ip) => (&virtual_ip.metadata, virtual_ip.status.as_ref()),
+        Err(invalid) => (&invalid.metadata, None),
+    };
+    let done = metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
+        && status.is_some_and(|status| {
+            status.state.as_deref() == Some(State::Migrated.as_str())
+                && status.cloned_service.as_deref().is_none_or(str::is_empty)
+        });
+    let addr = status.and_then(|status| status.address()?.parse().ok());
+    (service_key(metadata), version(metadata), addr.filter(|_| !done))
 }
 
 /// An `IP`, or `None` if its name is no address: then it takes none.

@@ -26,6 +26,19 @@ pub const CLUSTER: &[Rule] = &[
         verbs: &["create", "delete", "get", "list", "patch", "watch"],
         names: &[],
     },
+    // Read to know which addresses are not free; most clusters have none of them.
+    Rule {
+        groups: &["paas.org"],
+        resources: &["virtualips"],
+        verbs: &["list", "watch"],
+        names: &[],
+    },
+    Rule {
+        groups: &["apiextensions.k8s.io"],
+        resources: &["customresourcedefinitions"],
+        verbs: &["list", "watch"],
+        names: &[],
+    },
     Rule { groups: &["events.k8s.io"], resources: &["events"], verbs: &["create"], names: &[] },
 ];
 

@@ -43,10 +43,7 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
         .map(|violation| parts(violation).0)
         .collect();
     // Who shows an address together with others has no claim of his own: that is one thing to say.
-    let said_otherwise = |violation: &Violation| match violation {
-        Violation::ShownWithoutClaim(addr, _) => doubled.contains(addr),
-        _ => false,
-    };
+    let said_otherwise = |violation: &Violation| matches!(violation, Violation::ShownWithoutClaim(addr, _) if doubled.contains(addr));
     let violations = violations.iter().filter(|violation| !said_otherwise(violation));
     let compared = violations.map(|violation| {
         let (addr, ids) = parts(violation);

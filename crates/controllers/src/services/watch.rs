@@ -15,7 +15,7 @@ use kube::{
         watcher::{Config, Event},
     },
 };
-use landfall_api::{IP, IPGroup, name};
+use landfall_api::{IP, IPGroup, VirtualIP, name};
 use landfall_ipam::PoolName;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -26,7 +26,7 @@ use super::{
     plan::{News, Watched},
     view::{Outsider, OutsiderKind, Version},
 };
-use crate::readiness::Listed;
+use crate::{kinds::Served, readiness::Listed};
 
 /// Claims per page of a list. Each page is a round trip and is held in memory as a whole; claims are
 /// smaller than Services, so there can be more of them in one than the usual 500.
@@ -121,6 +121,39 @@ pub(super) fn nodes(
         let who = Outsider::Node(node.name_any());
         has(who, observe::version(&node.metadata), observe::node_addresses(node))
     })
+}
+
+/// Watches those `VirtualIP`s that are not done with their address, while the kind is served.
+pub(super) async fn virtual_ips(
+    client: Client,
+    mut served: Served,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+) {
+    let kind = OutsiderKind::VirtualIps;
+    loop {
+        if served.now().await {
+            let api: Api<DeserializeGuard<VirtualIP>> = Api::all(client.clone());
+            let watch = watcher(api, Config::default());
+            let (news, listed) = (news.clone(), listed.clone());
+            let watching = outsiders("virtualips", watch, news, listed, kind, |object| {
+                let (key, version, addr) = observe::virtual_ip(object);
+                has(Outsider::VirtualIp(key), version, addr.into_iter().collect())
+            });
+            tokio::select! {
+                () = watching => return,
+                () = served.becomes(false) => {}
+            }
+        }
+        // Without the kind there is none of them.
+        for item in [Watched::ListBegins, Watched::ListEnds] {
+            if news.send(News::Outsiders(kind, item)).await.is_err() {
+                return;
+            }
+        }
+        listed.done();
+        served.becomes(true).await;
+    }
 }
 
 /// Watches the addresses of the API server itself.
@@ -231,12 +264,12 @@ pub(super) fn namespaces(
 }
 
 /// Passes on what a watch tells, for ever; ends only when nobody listens any more.
-async fn feed<K, S>(
+pub(crate) async fn feed<K, S, N>(
     kind: &'static str,
     stream: S,
-    news: mpsc::Sender<News>,
+    news: mpsc::Sender<N>,
     listed: Listed,
-    translate: impl Fn(Event<K>) -> Vec<News>,
+    translate: impl Fn(Event<K>) -> Vec<N>,
 ) where
     S: TryStream<Ok = Event<K>, Error = watcher::Error> + Send,
     K: Debug,

@@ -11,3 +11,5 @@ mod leadership;
 mod services;
 #[cfg(test)]
 mod stage;
+#[cfg(test)]
+mod takeover;

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::Method;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
@@ -15,6 +16,7 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use landfall_api::{IP, IPGroup, name, words};
 use landfall_testkit::cluster::{self, Snapshot};
 use landfall_testkit::control_plane::client_from;
+use landfall_testkit::proxy::Record;
 use landfall_testkit::{ControlPlane, Operator, Proxy, wait};
 use serde_json::{Value, json};
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard, OnceCell};
@@ -130,6 +132,23 @@ impl Arena {
         self.plane.apply_yaml(yaml).await.unwrap();
     }
 
+    /// Starts an operator, waits until it has nothing left to do, and sees that it wrote nothing but
+    /// its lease.
+    pub(crate) async fn a_start_writes_nothing(&self) {
+        let proxy = self.proxy().await;
+        let operator = self.electing_operator_via(&proxy).await;
+        operator.wait_ready(LONG).await.unwrap();
+        quiet(&proxy).await;
+        let writes: Vec<_> = proxy
+            .requests()
+            .into_iter()
+            .filter(|request| request.is_write() && !request.is_for("leases"))
+            .map(|request| format!("{} {}", request.method, request.path))
+            .collect();
+        assert_eq!(writes, Vec::<String>::new());
+        operator.terminate().await.unwrap();
+    }
+
     /// Ends the API server as a crash would and starts it again.
     pub(crate) async fn crash_apiserver(&self) {
         self.plane.kill_apiserver().unwrap();
@@ -160,6 +179,26 @@ impl Arena {
         let rbac = std::fs::read_to_string(root().join("deploy/rbac.yaml")).unwrap();
         self.plane.apply_yaml(&rbac).await.unwrap();
     }
+}
+
+/// How often the lease is renewed, every two seconds, before an operator counts as idle.
+const RENEWALS: usize = 4;
+
+pub(crate) fn renews_the_lease(request: &Record) -> bool {
+    request.is_for("leases") && request.method == Method::PUT
+}
+
+/// Waits until the lease was renewed several times without any other request in between.
+pub(crate) async fn quiet(proxy: &Proxy) {
+    wait::until("nothing but renewed leases", LONG, async || {
+        let all = proxy.requests();
+        let after = all.iter().rposition(|request| !renews_the_lease(request));
+        let since = all.len() - after.map_or(0, |at| at + 1);
+        let last = after.map(|at| format!("{} {}", all[at].method, all[at].path));
+        if since >= RENEWALS { Ok(()) } else { Err(format!("{since} renewals since {last:?}")) }
+    })
+    .await
+    .unwrap();
 }
 
 async fn delete_all<K>(api: &Api<K>)

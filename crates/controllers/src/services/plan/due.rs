@@ -50,7 +50,7 @@ impl Planner {
             .chain(missing)
             .chain(self.status_at)
             .chain(self.expiry_at)
-            .chain([self.repair.next_due()])
+            .chain(self.world.has_listed().then(|| self.repair.next_due()))
             .min()
     }
 

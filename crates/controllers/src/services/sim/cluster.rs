@@ -326,12 +326,11 @@ impl Cluster {
 
     /// What a pool said first about whether ledger and Services agree.
     pub(in crate::services) fn said_first(&self, name: &str) -> String {
-        let mut told = self.history.iter().filter_map(|change| match change {
-            Change::Pool(view) if view.name == PoolName::new(name) => {
-                let conditions = &view.status.conditions;
-                Some(condition::get(conditions, "Consistent")?.message.clone())
-            }
-            _ => None,
+        let mut told = self.history.iter().filter_map(|change| {
+            let Change::Pool(view) = change else { return None };
+            let conditions = &view.status.conditions;
+            let said = condition::get(conditions, "Consistent")?;
+            (view.name == PoolName::new(name)).then(|| said.message.clone())
         });
         told.next().unwrap_or_default()
     }

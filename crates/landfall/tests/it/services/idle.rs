@@ -1,20 +1,11 @@
 //! An operator that has nothing to do does nothing.
 
-use http::Method;
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
-use landfall_testkit::proxy::Record;
-use landfall_testkit::{Operator, Proxy, wait};
+use landfall_testkit::{Operator, wait};
 use serde_json::json;
 
 use super::many::burst;
-use crate::stage::{LONG, Tenant, arena};
-
-/// Every two seconds one.
-const RENEWALS: usize = 6;
-
-fn renews_the_lease(request: &Record) -> bool {
-    request.is_for("leases") && request.method == Method::PUT
-}
+use crate::stage::{LONG, Tenant, arena, quiet, renews_the_lease};
 
 /// Services in every state of rest: served, asked for, refused, another's.
 async fn fill(tenant: &Tenant) {
@@ -34,19 +25,6 @@ async fn fill(tenant: &Tenant) {
     tenant.pool_counts("idle-six", "18446744073709551616", "1", "18446744073709551615").await;
     tenant.pool_says("idle-bad", "False", "").await;
     tenant.settled().await;
-}
-
-/// Waits until the lease was renewed several times without any other request in between.
-async fn quiet(proxy: &Proxy) {
-    wait::until("nothing but renewed leases", LONG, async || {
-        let all = proxy.requests();
-        let after = all.iter().rposition(|request| !renews_the_lease(request));
-        let since = all.len() - after.map_or(0, |at| at + 1);
-        let last = after.map(|at| format!("{} {}", all[at].method, all[at].path));
-        if since >= RENEWALS { Ok(()) } else { Err(format!("{since} renewals since {last:?}")) }
-    })
-    .await
-    .unwrap();
 }
 
 async fn rounds_of_planning(operator: &Operator) -> u64 {
@@ -84,17 +62,7 @@ async fn an_idle_operator_asks_nothing_plans_nothing_and_a_restart_writes_nothin
     assert!(seen.iter().all(renews_the_lease), "{seen:?}");
 
     operator.terminate().await.unwrap();
-    let mark = proxy.mark();
-    let operator = arena.electing_operator_via(&proxy).await;
-    operator.wait_ready(LONG).await.unwrap();
-    quiet(&proxy).await;
-    let writes: Vec<_> = proxy
-        .requests_since(mark)
-        .into_iter()
-        .filter(|request| request.is_write() && !request.is_for("leases"))
-        .map(|request| format!("{} {}", request.method, request.path))
-        .collect();
-    assert_eq!(writes, Vec::<String>::new());
+    arena.a_start_writes_nothing().await;
     tenant.settled().await;
 }
 

@@ -1,0 +1,114 @@
+//! Whether a kind is served at all, and when that changes.
+//!
+//! Kinds of other operators may be missing, and may come or go while we run. To watch a kind that is
+//! missing means to ask in vain again and again; to watch its definition costs nothing until it
+//! appears.
+
+use std::future::Future;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client,
+    core::PartialObjectMeta,
+    runtime::{watcher, watcher::Config, watcher::Event},
+};
+use tokio::sync::{mpsc, watch};
+
+use crate::{readiness::Listed, services::watch::feed};
+
+/// Answers whether a kind is served. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// Nothing until the definition was looked for.
+    known: watch::Receiver<Option<bool>>,
+}
+
+impl Served {
+    /// Whether the kind is served, as soon as that is known.
+    pub async fn now(&mut self) -> bool {
+        // Fails only when the watch has ended, and then nothing is served to anybody.
+        self.known.wait_for(Option::is_some).await.is_ok_and(|known| *known == Some(true))
+    }
+
+    /// Waits until the kind is served, or until it is not.
+    ///
+    /// A definition that is being deleted still counts as served: its objects may wait for us to let
+    /// them go.
+    pub async fn becomes(&mut self, served: bool) {
+        if self.known.wait_for(|known| *known == Some(served)).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Watches the definition of one kind, by its name such as `virtualips.paas.org`.
+///
+/// The future passes on what it sees and ends only when nobody listens any more.
+pub fn watch(
+    client: Client,
+    definition: &'static str,
+    listed: Listed,
+) -> (Served, impl Future<Output = ()>) {
+    let (sender, known) = watch::channel(None);
+    let api: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(client);
+    let config = Config::default().fields(&format!("metadata.name={definition}"));
+    let (news, mut told) = mpsc::channel(1);
+    let watching =
+        feed(definition, watcher(api, config), news, listed, |event| vec![sight(&event)]);
+    let telling = async move {
+        let mut there = false;
+        while let Some(sight) = told.recv().await {
+            match sight {
+                Sight::ListBegins => there = false,
+                Sight::There => there = true,
+                Sight::Told(now) => {
+                    sender.send_replace(Some(now.unwrap_or(there)));
+                }
+            }
+        }
+    };
+    let both = async move {
+        tokio::join!(watching, telling);
+    };
+    (Served { known }, both)
+}
+
+/// What one event of the watch says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    ListBegins,
+    /// In a list that is not complete yet.
+    There,
+    /// It is there or not; without a word, as the list said.
+    Told(Option<bool>),
+}
+
+fn sight<K>(event: &Event<K>) -> Sight {
+    match event {
+        Event::Init => Sight::ListBegins,
+        Event::InitApply(_) => Sight::There,
+        Event::InitDone => Sight::Told(None),
+        Event::Apply(_) => Sight::Told(Some(true)),
+        Event::Delete(_) => Sight::Told(Some(false)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_before_the_definition_was_looked_for() {
+        let (sender, known) = watch::channel(None);
+        let mut served = Served { known };
+        assert_eq!(served.now().now_or_never(), None);
+        sender.send_replace(Some(false));
+        assert_eq!(served.now().now_or_never(), Some(false));
+        assert_eq!(served.becomes(true).now_or_never(), None);
+        sender.send_replace(Some(true));
+        assert_eq!(served.becomes(true).now_or_never(), Some(()));
+        assert_eq!(served.becomes(false).now_or_never(), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! Clusters as other programs left them, recorded from the running programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DeleteParams, DynamicObject, ListParams};
+use kube::{Api, ResourceExt as _};
+use landfall_api::{IP, IPGroup, condition, name, words};
+use landfall_testkit::builders::{PoolBuilder as _, pool};
+use landfall_testkit::cluster::{Recorder, Snapshot, shown};
+use landfall_testkit::{Recording, wait};
+use rstest::rstest;
+
+use crate::stage::{Arena, LONG, allocated, arena, ip};
+
+/// What becomes of a recorded cluster. What is not named here stays as it is.
+#[derive(Default)]
+struct Fate {
+    /// Services that get an address they did not show, or another because they ask for it.
+    get: &'static [(&'static str, &'static str)],
+    /// Services that wait, and why.
+    wait: &'static [(&'static str, &'static str)],
+    /// Services whose deletion was stuck.
+    go: &'static [&'static str],
+    /// Addresses that are free in the end.
+    free: &'static [&'static str],
+    /// Services that are none of our business.
+    foreign: &'static [&'static str],
+}
+
+fn recording(file: &str) -> Recording {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(file);
+    Recording::load(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn key(object: &DynamicObject) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// The recorded Services of type `LoadBalancer` that are not being deleted, and what they show.
+fn recorded(recording: &Recording) -> BTreeMap<String, Vec<String>> {
+    let living = recording.items().iter().filter(|object| {
+        object.data["spec"]["type"] == "LoadBalancer"
+            && object.metadata.deletion_timestamp.is_none()
+    });
+    let text = |entry: &serde_json::Value| entry["ip"].as_str().unwrap_or_default().to_owned();
+    living
+        .map(|object| {
+            let ingress = object.data["status"]["loadBalancer"]["ingress"].as_array();
+            (key(object), ingress.into_iter().flatten().map(text).collect())
+        })
+        .collect()
+}
+
+/// What each Service shows now, by `namespace/name`, to the letter.
+fn shown_now(snapshot: &Snapshot) -> BTreeMap<String, Vec<String>> {
+    let text = |service: &Service| {
+        let balancer = service.status.as_ref()?.load_balancer.as_ref()?;
+        let ingress = balancer.ingress.as_deref().unwrap_or_default();
+        Some(ingress.iter().filter_map(|entry| entry.ip.clone()).collect())
+    };
+    let name = |service: &Service| {
+        format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any())
+    };
+    let services = snapshot.services.iter();
+    services.map(|service| (name(service), text(service).unwrap_or_default())).collect()
+}
+
+/// Everything that should be so in the end and is not.
+fn unmet(fate: &Fate, before: &BTreeMap<String, Vec<String>>, now: &Snapshot) -> Vec<String> {
+    let mut unmet = now.problems();
+    let shown = shown_now(now);
+    let showing = |key: &str| shown.get(key).cloned().unwrap_or_default();
+    for (key, addrs) in before.iter().filter(|(key, _)| !fate.foreign.contains(&key.as_str())) {
+        let gets = fate.get.iter().find(|(who, _)| who == key).map(|(_, addr)| vec![*addr]);
+        let waits = fate.wait.iter().any(|(who, _)| who == key);
+        let right = match gets {
+            Some(addrs) => showing(key) == addrs,
+            None if addrs.is_empty() && !waits => !showing(key).is_empty(),
+            None => showing(key) == *addrs,
+        };
+        if !right {
+            unmet.push(format!("{key} shows {:?}", showing(key)));
+        }
+    }
+    for (who, reason) in fate.wait {
+        let service = now.services.iter().find(|service| {
+            who.split_once('/') == Some((&*service.namespace().unwrap(), &*service.name_any()))
+        });
+        let said = service.and_then(allocated).map(|said| (&*said.status, &*said.reason));
+        if said != Some(("False", *reason)) {
+            unmet.push(format!("{who} says {said:?}"));
+        }
+    }
+    unmet.extend(fate.go.iter().filter(|key| shown.contains_key(**key)).map(|key| (*key).into()));
+    let claimed: BTreeSet<_> = now.claims.iter().map(kube::ResourceExt::name_any).collect();
+    let taken = fate.free.iter().map(|addr| name::of(ip(addr)));
+    unmet.extend(taken.filter(|addr| claimed.contains(addr)));
+    let held = now.services.iter().filter(|service| {
+        service.finalizers().iter().any(|finalizer| finalizer == words::FINALIZER_SERVICE)
+    });
+    unmet.extend(held.map(|service| format!("{} has the finalizer", service.name_any())));
+    unmet
+}
+
+/// Waits until no pool says any more that something is to be mended.
+async fn consistent(arena: &Arena) {
+    let pools: Api<IPGroup> = Api::all(arena.client.clone());
+    wait::until("every pool to be consistent", LONG, async || {
+        let all = pools.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let wrong = all.items.into_iter().find_map(|pool| {
+            let conditions = pool.status.unwrap_or_default().conditions;
+            let said = condition::get(&conditions, words::CONDITION_CONSISTENT)?;
+            (said.status != "True").then(|| said.message.clone())
+        });
+        wrong.map_or(Ok(()), Err)
+    })
+    .await
+    .unwrap();
+}
+
+/// Plays a recording back, starts the operator, and sees that nothing changes but what must.
+async fn taken_over(arena: &Arena, recording: &Recording, fate: &Fate) {
+    recording.replay(&arena.client).await.unwrap();
+    let before = recorded(recording);
+    let recorder = Recorder::start(&arena.client).await.unwrap();
+    let operator = arena.operator().await;
+    wait::until("the cluster to be taken over", LONG, async || {
+        let now = Snapshot::take(&arena.client).await.map_err(|error| format!("{error:?}"))?;
+        let unmet = unmet(fate, &before, &now);
+        if unmet.is_empty() { Ok(()) } else { Err(unmet.join("; ")) }
+    })
+    .await
+    .unwrap();
+    consistent(arena).await;
+    let moved = recorder.finish().await.unwrap().moved();
+    let asked = |key: &str| fate.get.iter().any(|(who, _)| *who == key);
+    let unasked: Vec<_> = moved.iter().filter(|(key, ..)| !asked(key)).collect();
+    assert!(unasked.is_empty(), "{unasked:?}");
+    operator.terminate().await.unwrap();
+    arena.a_start_writes_nothing().await;
+}
+
+#[rstest]
+#[case::steady("steady", Fate {
+    wait: &[
+        ("web/req-taken", "TakenBy"),
+        ("shop/req-excluded", "Excluded"),
+        ("web/req-outside", "OutsideEveryPool"),
+    ],
+    free: &["10.21.0.2"],
+    ..Fate::default()
+})]
+#[case::edited_by_hand("odd-after-edits", Fate {
+    wait: &[
+        ("web/moved-to-taken", "OutsideEveryPool"),
+        ("web/req-taken", "OutsideEveryPool"),
+        ("shop/req-excluded", "OutsideEveryPool"),
+        ("web/req-outside", "OutsideEveryPool"),
+    ],
+    go: &["web/to-clusterip"],
+    free: &["10.21.0.2", "10.21.0.3", "10.21.0.5"],
+    ..Fate::default()
+})]
+#[case::killed_after_the_claim("killed-ip-without-status", Fate {
+    get: &[("web/b06", "10.21.0.13"), ("shop/b17", "10.21.0.57"), ("web/b10", "10.21.0.50")],
+    wait: &[("web/b24", "OutsideEveryPool")],
+    ..Fate::default()
+})]
+#[case::killed_and_started_again("killed-then-restarted", Fate {
+    wait: &[("web/b24", "OutsideEveryPool")],
+    free: &["10.21.0.13"],
+    ..Fate::default()
+})]
+#[case::killed_after_the_status("killed-status-without-finalizer", Fate {
+    get: &[("shop/b03", "10.21.0.43")],
+    wait: &[("web/b24", "OutsideEveryPool")],
+    ..Fate::default()
+})]
+#[case::killed_while_releasing("killed-released-ip-finalizer-left", Fate {
+    wait: &[("web/b24", "OutsideEveryPool")],
+    go: &["shop/b09", "shop/b11", "web/b10"],
+    free: &["10.21.0.3", "10.21.0.16", "10.21.0.50"],
+    ..Fate::default()
+})]
+#[case::killed_while_addresses_changed("killed-status-without-ip", Fate {
+    get: &[
+        ("shop/b05", "10.21.0.25"),
+        ("shop/b07", "10.21.0.27"),
+        ("shop/b09", "10.21.0.29"),
+        ("shop/b11", "10.21.0.31"),
+        ("shop/b13", "10.21.0.33"),
+    ],
+    wait: &[
+        ("shop/b01", "TakenBy"),
+        ("web/b02", "TakenBy"),
+        ("web/b04", "TakenBy"),
+        ("web/b06", "TakenBy"),
+        ("web/b08", "TakenBy"),
+        ("web/b12", "TakenBy"),
+        ("web/b24", "OutsideEveryPool"),
+    ],
+    free: &["10.21.0.11", "10.20.0.2", "10.21.0.19"],
+    ..Fate::default()
+})]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_vip_allocator_left(#[case] file: &str, #[case] fate: Fate) {
+    let arena = arena().await;
+    taken_over(&arena, &recording(&format!("vip-allocator/{file}.yaml")), &fate).await;
+}
+
+#[rstest]
+#[case::metallb("metallb", &["172.20.0.1-172.20.0.20", "172.20.8.0/30", "fd00:20::1-fd00:20::20"], Fate {
+    wait: &[("shop/pending-outside", "OutsideEveryPool"), ("shop/pending-taken", "TakenBy")],
+    foreign: &["shop/other-class"],
+    ..Fate::default()
+})]
+#[case::cilium("cilium-lb-ipam", &["172.22.0.0/28", "172.22.8.10-172.22.8.11", "fd00:22::1-fd00:22::20"], Fate {
+    foreign: &["web/class-bgp", "web/class-other"],
+    ..Fate::default()
+})]
+#[case::purelb("purelb", &["172.24.0.10-172.24.0.20", "172.24.8.1-172.24.8.2", "fd00:24::10-fd00:24::20"], Fate {
+    foreign: &["web/class-other"],
+    ..Fate::default()
+})]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_allocator_left(
+    #[case] program: &str,
+    #[case] ranges: &[&str],
+    #[case] fate: Fate,
+) {
+    let arena = arena().await;
+    let tenant = arena.tenant("default").await;
+    tenant.pool(pool("taken-over", ranges)).await;
+    // Services of a class get theirs from a pool of that class.
+    tenant.pool(pool("of-purelb", ranges).for_class("purelb.io/purelbv2")).await;
+    let recording = recording(&format!("{program}/steady.yaml")).only(&["Namespace", "Service"]);
+    taken_over(&arena, &recording, &fate).await;
+    // Each address that was shown is in the ledger, for all who show it.
+    let snapshot = Snapshot::take(&arena.client).await.unwrap();
+    for service in &snapshot.services {
+        for addr in shown(service) {
+            let holders = claim_of(&snapshot, &name::of(addr)).map(|claim| &claim.spec.holders);
+            let uid = service.uid();
+            let named = holders.is_some_and(|all| all.iter().any(|holder| holder.uid == uid));
+            assert!(named, "{} {addr}: {holders:?}", service.name_any());
+        }
+    }
+}
+
+fn claim_of<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a IP> {
+    snapshot.claims.iter().find(|claim| claim.name_any() == name)
+}
+
+/// The webhook outlives its operator and refuses every write of a claim, for everybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_webhook_that_was_left_behind_is_named_and_work_goes_on_without_it() {
+    let arena = arena().await;
+    let tenant = arena.tenant("left-webhook").await;
+    tenant.pool(pool("left-webhook", &["10.22.0.0/28"])).await;
+    for service in ["before", "waits-1", "waits-2"] {
+        tenant.create(landfall_testkit::builders::load_balancer(service)).await;
+    }
+    tenant.set_ingress("before", serde_json::json!([{"ip": "10.22.0.7"}])).await;
+    let webhook = recording("vip-allocator/admission-left-behind.yaml");
+    webhook.replay(&arena.client).await.unwrap();
+    let operator = arena.operator().await;
+    let command = "kubectl delete validatingwebhookconfiguration \
+                   vip-allocator-operator-validating-webhook-configuration";
+    for service in ["before", "waits-1", "waits-2"] {
+        tenant.says(service, "False", "LedgerRefused", command).await;
+    }
+    tenant.tells("waits-1", "LedgerRefused", command).await;
+    tenant.pool_says("left-webhook", "False", command).await;
+    assert_eq!(shown(&tenant.get("before").await), [ip("10.22.0.7")]);
+
+    let webhooks: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
+        Api::all(arena.client.clone());
+    webhooks.delete(words::WEBHOOK_LEFT_CONFIGURATION, &DeleteParams::default()).await.unwrap();
+    tenant.shows("waits-1", &["10.22.0.0"]).await;
+    tenant.shows("waits-2", &["10.22.0.1"]).await;
+    tenant.says("before", "True", "Allocated", "10.22.0.7").await;
+    tenant.pool_says("left-webhook", "True", "gives addresses").await;
+    tenant.settled().await;
+    drop(operator);
+}
