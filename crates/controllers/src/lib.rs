@@ -2,6 +2,7 @@
 
 pub mod kinds;
 pub mod leadership;
+pub mod migration;
 pub mod permissions;
 pub mod readiness;
 pub mod services;

@@ -27,9 +27,9 @@ pub use self::{
 };
 use crate::{Context, kinds};
 
-mod apply;
+pub(crate) mod apply;
 mod decide;
-mod effect;
+pub(crate) mod effect;
 #[cfg(test)]
 mod fixtures;
 #[cfg(test)]
@@ -38,18 +38,18 @@ mod lean;
 mod metrics;
 #[cfg(test)]
 mod model;
-mod observe;
+pub(crate) mod observe;
 pub mod permissions;
-mod plan;
+pub(crate) mod plan;
 mod queue;
 mod repair;
 #[cfg(feature = "bench")]
 pub mod rig;
 #[cfg(test)]
 mod sim;
-mod status;
-mod store;
-mod view;
+pub(crate) mod status;
+pub(crate) mod store;
+pub(crate) mod view;
 mod waiting;
 pub(crate) mod watch;
 mod wish;

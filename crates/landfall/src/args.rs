@@ -91,7 +91,7 @@ pub struct Operator {
         env = "LANDFALL_CONTROLLERS",
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "services"
+        default_value = "services,migration"
     )]
     pub controllers: Vec<Controller>,
 
@@ -131,6 +131,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub enum Controller {
     /// Addresses for Services of type `LoadBalancer`.
     Services,
+    /// The old kinds `VirtualIP` and `GroupSegmentMapping`, where they are installed.
+    Migration,
 }
 
 /// Accepts what [`EnvFilter`] does, except a lone word that is no level: it would be taken for the
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(operator.admin_addr.to_string(), "[::]:8080");
         assert!(operator.leader_elect);
         assert_eq!(operator.namespace, None);
-        assert_eq!(operator.controllers, [Controller::Services]);
+        assert_eq!(operator.controllers, [Controller::Services, Controller::Migration]);
         assert_eq!(operator.orphan_grace, Duration::from_mins(5));
         assert_eq!(operator.repair, Repair::Mend);
 
@@ -233,7 +235,7 @@ mod tests {
     #[test]
     fn mistakes_are_answered_with_what_would_be_right() {
         for (flag, expected) in [
-            ("--controllers=services,egres", "possible values: services"),
+            ("--controllers=services,egres", "possible values: services, migration"),
             ("--log-level=verbose", "`verbose` is not a level"),
             ("--log-level=landfall=loud", "invalid"),
             ("--log-format=xml", "possible values: text, json"),

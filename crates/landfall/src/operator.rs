@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use landfall_controllers::leadership::{Leadership, leadership};
 use landfall_controllers::readiness::Readiness;
 use landfall_controllers::services::RepairMode;
-use landfall_controllers::{Context, services};
+use landfall_controllers::{Context, migration, services};
 use prometheus_client::registry::Registry;
 use tracing::info;
 
@@ -84,9 +84,20 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator) -> Result<(), Error
                 Repair::Report => RepairMode::Report,
             },
         };
+        let context = context.clone();
         supervisor.add(Stage::Work, "services", |stop| {
             // Boxed: all watches together make a large future.
             let run = Box::pin(services::run(context, settings, metrics, stop));
+            async {
+                run.await;
+                Ok::<_, Infallible>(())
+            }
+        });
+    }
+
+    if args.controllers.contains(&Controller::Migration) {
+        supervisor.add(Stage::Work, "migration", |stop| {
+            let run = Box::pin(migration::run(context, stop));
             async {
                 run.await;
                 Ok::<_, Infallible>(())

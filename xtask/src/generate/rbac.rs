@@ -9,6 +9,11 @@ use super::{Error, File, NOTICE};
 const NAMESPACE: &str = "landfall-system";
 /// The operator's account, and the name of its roles.
 const ACCOUNT: &str = "landfall-operator";
+/// What the old kinds need on top. A role of its own, because a cluster without them can do without
+/// it when the operator runs with `--controllers=services`.
+const MIGRATION: &str = "landfall-migration";
+/// What everybody who may change a namespace may do with the old kinds.
+const EDIT: &str = "landfall-edit";
 /// What everybody who may look at a namespace may also read.
 const VIEW: &str = "landfall-view";
 
@@ -36,8 +41,15 @@ fn objects() -> Vec<Value> {
     let account = json!({ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE });
     let view = Rule {
         groups: &["paas.org"],
-        resources: &["ipgroups", "ips"],
+        resources: &["groupsegmentmappings", "ipgroups", "ips", "virtualips"],
         verbs: &["get", "list", "watch"],
+        names: &[],
+    };
+    // To ask for a migration, and to delete what was migrated. New ones are not made.
+    let edit = Rule {
+        groups: &["paas.org"],
+        resources: &["virtualips"],
+        verbs: &["delete", "patch", "update"],
         names: &[],
     };
     vec![
@@ -58,6 +70,12 @@ fn objects() -> Vec<Value> {
         ),
         binding("ClusterRole", &json!({ "name": ACCOUNT }), &account),
         role(
+            "ClusterRole",
+            &json!({ "name": MIGRATION }),
+            landfall_controllers::migration::permissions::CLUSTER,
+        ),
+        binding("ClusterRole", &json!({ "name": MIGRATION }), &account),
+        role(
             "Role",
             &json!({ "name": ACCOUNT, "namespace": NAMESPACE }),
             landfall::permissions::NAMESPACED,
@@ -76,6 +94,14 @@ fn objects() -> Vec<Value> {
                 "labels": { "rbac.authorization.k8s.io/aggregate-to-view": "true" },
             }),
             &[view],
+        ),
+        role(
+            "ClusterRole",
+            &json!({
+                "name": EDIT,
+                "labels": { "rbac.authorization.k8s.io/aggregate-to-edit": "true" },
+            }),
+            &[edit],
         ),
     ]
 }
@@ -107,7 +133,7 @@ fn binding(role: &str, metadata: &Value, subject: &Value) -> Value {
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io",
             "kind": role,
-            "name": ACCOUNT,
+            "name": metadata["name"],
         },
         "subjects": [subject],
     })

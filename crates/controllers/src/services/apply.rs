@@ -30,9 +30,9 @@ use super::{
 };
 
 /// No call waits longer than this: kube has no read timeout of its own.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 /// Who made a change, in `managedFields` and events.
-const MANAGER: &str = "landfall";
+pub(crate) const MANAGER: &str = "landfall";
 /// The API server takes no longer name.
 const LONGEST_NAME: usize = 253;
 /// The events API takes no longer note.
@@ -268,30 +268,14 @@ impl Applier {
             About::Pool { object, uid } => (reference::<IPGroup>(None, object, uid), "default"),
             About::Claim { addr, uid } => (reference::<IP>(None, &name::of(*addr), uid), "default"),
         };
-        let name = regarding.name.clone().unwrap_or_default();
-        let mut text = note.message.clone();
-        while text.len() > LONGEST_NOTE {
-            text.pop();
-        }
-        let event = Event {
-            metadata: ObjectMeta {
-                // Unique without a random number: one process tells one object once a nanosecond.
-                name: Some(event_name(&name, now)),
-                namespace: Some(namespace.to_owned()),
-                ..ObjectMeta::default()
-            },
-            action: Some("Allocate".to_owned()),
-            event_time: Some(MicroTime(now)),
-            note: Some(text),
-            reason: Some(note.reason.clone()),
-            regarding: Some(regarding),
-            reporting_controller: Some(format!("{}operator", words::PREFIX)),
-            reporting_instance: Some(self.instance.to_string()),
-            type_: Some(if note.warning { "Warning" } else { "Normal" }.to_owned()),
-            ..Event::default()
+        let happening = Happening {
+            regarding,
+            action: "Allocate",
+            reason: &note.reason,
+            message: &note.message,
+            warning: note.warning,
         };
-        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        events.create(&PostParams::default(), &event).await.map_err(|error| failure(&error))?;
+        write_event(&self.client, &self.instance, namespace, happening, now).await?;
         Ok(Answer::Done)
     }
 
@@ -304,6 +288,51 @@ impl Applier {
     }
 }
 
+/// What a Kubernetes event says.
+pub(crate) struct Happening<'a> {
+    pub regarding: ObjectReference,
+    /// What we were doing, as a verb.
+    pub action: &'static str,
+    pub reason: &'a str,
+    pub message: &'a str,
+    pub warning: bool,
+}
+
+/// Writes an event into a namespace: that of the object it is about, or `default` if it has none.
+pub(crate) async fn write_event(
+    client: &Client,
+    instance: &str,
+    namespace: &str,
+    happening: Happening<'_>,
+    now: Timestamp,
+) -> Result<(), Failure> {
+    let name = happening.regarding.name.clone().unwrap_or_default();
+    let mut text = happening.message.to_owned();
+    while text.len() > LONGEST_NOTE {
+        text.pop();
+    }
+    let event = Event {
+        metadata: ObjectMeta {
+            // Unique without a random number: one process tells one object once a nanosecond.
+            name: Some(event_name(&name, now)),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        action: Some(happening.action.to_owned()),
+        event_time: Some(MicroTime(now)),
+        note: Some(text),
+        reason: Some(happening.reason.to_owned()),
+        regarding: Some(happening.regarding),
+        reporting_controller: Some(format!("{}operator", words::PREFIX)),
+        reporting_instance: Some(instance.to_owned()),
+        type_: Some(if happening.warning { "Warning" } else { "Normal" }.to_owned()),
+        ..Event::default()
+    };
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let created = events.create(&PostParams::default(), &event).await;
+    created.map(drop).map_err(|error| failure(&error))
+}
+
 /// The name of an event: as much of the object's name as fits, for a pool's may be as long as any.
 fn event_name(about: &str, now: Timestamp) -> String {
     let suffix = format!(".{:x}", now.as_nanosecond());
@@ -312,11 +341,11 @@ fn event_name(about: &str, now: Timestamp) -> String {
     format!("{}{suffix}", kept.trim_end_matches(['-', '.']))
 }
 
-fn params() -> PatchParams {
+pub(crate) fn params() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-fn reference<K: Resource<DynamicType = ()>>(
+pub(crate) fn reference<K: Resource<DynamicType = ()>>(
     namespace: Option<&str>,
     name: &str,
     uid: &str,
@@ -343,7 +372,7 @@ fn seen_service(object: &Service) -> Answer {
 }
 
 /// A live read: no cache, so no `resourceVersion`, which is what `get` sends.
-fn found<K: DeserializeOwned>(read: kube::Result<K>) -> Result<Option<K>, Failure> {
+pub(crate) fn found<K: DeserializeOwned>(read: kube::Result<K>) -> Result<Option<K>, Failure> {
     match read.map_err(|error| failure(&error)) {
         Ok(object) => Ok(Some(object)),
         Err(Failure::NotFound) => Ok(None),
@@ -352,7 +381,7 @@ fn found<K: DeserializeOwned>(read: kube::Result<K>) -> Result<Option<K>, Failur
 }
 
 /// What an error says about whether the call happened.
-fn failure(error: &kube::Error) -> Failure {
+pub(crate) fn failure(error: &kube::Error) -> Failure {
     let kube::Error::Api(status) = error else {
         return Failure::Unknown(chain(error));
     };

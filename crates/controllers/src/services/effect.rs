@@ -164,7 +164,7 @@ pub(super) enum Answer {
 
 /// Why a call did not go through.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// Somebody has the name.
     Exists,
     /// The object is at another version.
@@ -183,7 +183,7 @@ pub(super) enum Failure {
 
 impl Failure {
     /// The word for metrics.
-    pub(super) const fn word(&self) -> &'static str {
+    pub(crate) const fn word(&self) -> &'static str {
         match self {
             Self::Exists => "exists",
             Self::Conflict => "conflict",

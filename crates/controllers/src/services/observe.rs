@@ -28,7 +28,7 @@ use super::view::{
 const POOL_KIND: &str = "IPGroup";
 
 /// A Service, or `None` if it is not of type `LoadBalancer`: then the planner need not know it.
-pub(super) fn service(object: &Service) -> Option<ServiceView> {
+pub(crate) fn service(object: &Service) -> Option<ServiceView> {
     let spec = object.spec.as_ref().filter(|spec| spec.type_.as_deref() == Some("LoadBalancer"))?;
     let status = object.status.as_ref();
     let ingress = status
@@ -104,7 +104,7 @@ fn pools_asked(metadata: &ObjectMeta) -> Option<Vec<PoolName>> {
     (!names.is_empty()).then(|| pools.collect())
 }
 
-pub(super) fn service_key(metadata: &ObjectMeta) -> ServiceKey {
+pub(crate) fn service_key(metadata: &ObjectMeta) -> ServiceKey {
     ServiceKey::new(
         metadata.namespace.as_deref().unwrap_or_default(),
         metadata.name.as_deref().unwrap_or_default(),
@@ -125,7 +125,7 @@ pub(super) fn leftover(object: &Service) -> Option<Leftover> {
 }
 
 /// The addresses in a Service's `spec.externalIPs`, whatever its type.
-pub(super) fn external_ips(object: &Service) -> Vec<IpAddr> {
+pub(crate) fn external_ips(object: &Service) -> Vec<IpAddr> {
     let listed = object.spec.as_ref().and_then(|spec| spec.external_ips.as_deref());
     listed.unwrap_or_default().iter().filter_map(|text| text.parse().ok()).collect()
 }
@@ -250,7 +250,7 @@ fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
 }
 
 /// An `IPGroup`. Whatever is wrong with it is kept, part by part, for its condition.
-pub(super) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
+pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
     let metadata = match &object.0 {
         Ok(group) => &group.metadata,
         Err(invalid) => &invalid.metadata,
@@ -307,7 +307,7 @@ fn ignored(spec: &IPGroupSpec) -> Vec<&'static str> {
     spec.announce.as_ref().map(|_| "announce").into_iter().collect()
 }
 
-pub(super) fn version(metadata: &ObjectMeta) -> Version {
+pub(crate) fn version(metadata: &ObjectMeta) -> Version {
     Version::read(metadata.resource_version.as_deref())
 }
 
@@ -324,7 +324,7 @@ fn text(value: Option<&str>) -> Arc<str> {
 }
 
 /// A holder as it is written into a claim.
-pub(super) fn holder_object(view: &HolderView) -> Holder {
+pub(crate) fn holder_object(view: &HolderView) -> Holder {
     let terms = view.terms.as_deref().cloned().unwrap_or_default();
     Holder {
         kind: "Service".to_owned(),
@@ -351,7 +351,7 @@ pub(super) fn reservation_object(view: &Reservation) -> ReservedFor {
 }
 
 /// The value of the label `ipgroup` for a pool, where its name fits into a label.
-pub(super) fn pool_label(pool: &PoolName) -> Option<&str> {
+pub(crate) fn pool_label(pool: &PoolName) -> Option<&str> {
     let group = pool.as_str().strip_prefix(POOL_KIND)?.strip_prefix('/')?;
     words::ipgroup_label(group)
 }

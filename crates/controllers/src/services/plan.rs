@@ -13,12 +13,13 @@ use std::{
 use jiff::Timestamp;
 use landfall_ipam::{PoolName, Reason, Refusal};
 
+use self::repair::Repair;
 pub use self::repair::RepairMode;
-use self::{due::Delay, repair::Repair};
-pub(super) use self::{
-    news::{News, Watched},
-    repair::summary,
+pub(crate) use self::{
+    due::{Delay, delay_after},
+    news::Watched,
 };
+pub(super) use self::{news::News, repair::summary};
 use super::{
     decide::{Decision, decide},
     effect::{About, Effect, Note, Then},
@@ -43,7 +44,7 @@ mod takeover;
 
 /// The two clocks a plan needs: one for what people read, one that never jumps.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
+pub(crate) struct Now {
     pub wall: Timestamp,
     /// Time since the process began.
     pub uptime: Duration,

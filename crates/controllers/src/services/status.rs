@@ -153,7 +153,7 @@ fn bounded(mut text: String) -> String {
 }
 
 /// The entry that names a Service in a claim, as it is known now.
-pub(super) fn holder_now(service: &ServiceView) -> HolderView {
+pub(crate) fn holder_now(service: &ServiceView) -> HolderView {
     HolderView {
         key: service.key.clone(),
         uid: Some(service.uid.clone()),

@@ -9,7 +9,7 @@ use super::view::Version;
 
 /// Who told us of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     Watch,
     /// The answer to our own write or live read, which the watch will echo.
     Own,
@@ -43,7 +43,7 @@ enum Until {
 
 /// Newest known objects of one kind.
 #[derive(Debug)]
-pub(super) struct Store<K, V> {
+pub(crate) struct Store<K, V> {
     entries: BTreeMap<K, Entry<V>>,
     graves: BTreeMap<K, Grave>,
     period: u64,
@@ -58,7 +58,7 @@ impl<K, V> Default for Store<K, V> {
 
 /// What became of a version that was told.
 #[derive(Debug, PartialEq)]
-pub(super) enum Put<V> {
+pub(crate) enum Put<V> {
     /// We knew that one or a newer one.
     Late,
     /// It is now the newest, and replaced this.
@@ -67,7 +67,7 @@ pub(super) enum Put<V> {
 
 /// What the end of a list told beside the items themselves.
 #[derive(Debug, PartialEq)]
-pub(super) struct ListEnd<K, V> {
+pub(crate) struct ListEnd<K, V> {
     /// Known before the list began and not in it: deleted meanwhile.
     pub vanished: Vec<(K, V)>,
     /// Written by us since the list began and not in it: created after it, or deleted meanwhile.
@@ -76,25 +76,25 @@ pub(super) struct ListEnd<K, V> {
 }
 
 impl<K: Ord + Clone, V> Store<K, V> {
-    pub(super) fn get(&self, key: &K) -> Option<&V> {
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key).map(|entry| &entry.value)
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.entries.values().map(|entry| &entry.value)
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
         self.entries.keys()
     }
 
     /// Whether a list has been completed at least once.
-    pub(super) fn listed(&self) -> bool {
+    pub(crate) fn listed(&self) -> bool {
         self.listed
     }
 
     /// Takes in a version of an object.
-    pub(super) fn put(&mut self, key: K, version: Version, value: V, source: Source) -> Put<V> {
+    pub(crate) fn put(&mut self, key: K, version: Version, value: V, source: Source) -> Put<V> {
         let period = self.period;
         if let Some(entry) = self.entries.get_mut(&key) {
             if version <= entry.version {
@@ -120,7 +120,7 @@ impl<K: Ord + Clone, V> Store<K, V> {
     ///
     /// With `pinned`, a call about the object is under way whose answer may be older than this:
     /// the version is remembered until [`Store::unpin`].
-    pub(super) fn remove(&mut self, key: &K, version: Version, pinned: bool) -> Option<V> {
+    pub(crate) fn remove(&mut self, key: &K, version: Version, pinned: bool) -> Option<V> {
         let known = self.entries.get(key).map(|entry| entry.version);
         if known.is_some_and(|known| version < known) {
             return None;
@@ -134,7 +134,7 @@ impl<K: Ord + Clone, V> Store<K, V> {
 
     /// Takes in our own deletion of exactly this version. Late news of it is dropped until the
     /// watch has shown the deletion.
-    pub(super) fn bury(&mut self, key: &K, version: Version) -> Option<V> {
+    pub(crate) fn bury(&mut self, key: &K, version: Version) -> Option<V> {
         if self.entries.get(key).is_some_and(|entry| entry.version == version) {
             self.dig(key, version, Until::WatchCaughtUp);
             return self.entries.remove(key).map(|entry| entry.value);
@@ -145,7 +145,7 @@ impl<K: Ord + Clone, V> Store<K, V> {
     }
 
     /// No call about the object is under way any more, so nothing older can come by that way.
-    pub(super) fn unpin(&mut self, key: &K) {
+    pub(crate) fn unpin(&mut self, key: &K) {
         if self.graves.get(key).is_some_and(|grave| grave.until == Until::CallEnded) {
             self.graves.remove(key);
         }
@@ -156,12 +156,12 @@ impl<K: Ord + Clone, V> Store<K, V> {
     }
 
     /// A list begins: what it does not show and we knew before has vanished.
-    pub(super) fn begin_list(&mut self) {
+    pub(crate) fn begin_list(&mut self) {
         self.period = self.period.saturating_add(1);
     }
 
     /// The list is complete.
-    pub(super) fn end_list(&mut self) -> ListEnd<K, V> {
+    pub(crate) fn end_list(&mut self) -> ListEnd<K, V> {
         self.listed = true;
         let period = self.period;
         self.graves.retain(|_, grave| grave.period == period);

@@ -10,29 +10,29 @@ use landfall_ipam::{Clash, Family, Party, Pool, PoolName, Refusal, Terms, clash}
 
 /// `namespace/name` of a Service. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ServiceKey(Arc<str>);
+pub(crate) struct ServiceKey(Arc<str>);
 
 impl ServiceKey {
-    pub(super) fn new(namespace: &str, name: &str) -> Self {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
         Self(format!("{namespace}/{name}").into())
     }
 
     /// Reads the text of an owner annotation; `None` unless it is `namespace/name`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (namespace, name) = text.split_once('/')?;
         (!namespace.is_empty() && !name.is_empty() && !name.contains('/'))
             .then(|| Self::new(namespace, name))
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    pub(super) fn namespace(&self) -> &str {
+    pub(crate) fn namespace(&self) -> &str {
         self.0.split_once('/').map_or("", |(namespace, _)| namespace)
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.0.split_once('/').map_or(&self.0, |(_, name)| name)
     }
 }
@@ -45,11 +45,11 @@ impl fmt::Display for ServiceKey {
 
 /// A `resourceVersion`. Versions of one kind compare as unsigned integers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Version(pub u64);
+pub(crate) struct Version(pub u64);
 
 impl Version {
     /// Reads what the API server wrote; a missing or odd one sorts before all others.
-    pub(super) fn read(text: Option<&str>) -> Self {
+    pub(crate) fn read(text: Option<&str>) -> Self {
         Self(text.and_then(|text| text.parse().ok()).unwrap_or_default())
     }
 }
@@ -62,7 +62,7 @@ impl fmt::Display for Version {
 
 /// What a Service asks for beyond "an address".
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub(super) enum Request {
+pub(crate) enum Request {
     /// Any address will do.
     #[default]
     Any,
@@ -74,7 +74,7 @@ pub(super) enum Request {
 
 impl Request {
     /// The asked-for address of a family.
-    pub(super) fn of(&self, family: Family) -> Option<IpAddr> {
+    pub(crate) fn of(&self, family: Family) -> Option<IpAddr> {
         match self {
             Self::Addresses(addrs) => {
                 addrs.iter().copied().find(|addr| Family::of(*addr) == family)
@@ -84,14 +84,14 @@ impl Request {
     }
 
     /// Whether it leaves it to nobody else which address of the family it is.
-    pub(super) fn is_about(&self, family: Family) -> bool {
+    pub(crate) fn is_about(&self, family: Family) -> bool {
         matches!(self, Self::Bad(_)) || self.of(family).is_some()
     }
 }
 
 /// A Service of type `LoadBalancer`: the minimum the planner needs of it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ServiceView {
+pub(crate) struct ServiceView {
     pub key: ServiceKey,
     pub uid: Arc<str>,
     pub version: Version,
@@ -128,7 +128,7 @@ pub(super) struct Leftover {
 
 /// One holder named by a claim. Lossless, because a claim is written back whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HolderView {
+pub(crate) struct HolderView {
     pub key: ServiceKey,
     /// Missing in claims of the original operator.
     pub uid: Option<Arc<str>>,
@@ -143,19 +143,19 @@ pub(super) struct HolderView {
 
 impl HolderView {
     /// Its side of a sharing.
-    pub(super) fn party(&self) -> Party<'_> {
+    pub(crate) fn party(&self) -> Party<'_> {
         (self.key.namespace(), self.terms.as_deref())
     }
 
     /// Whether this names that very Service, not one of the same name made later.
-    pub(super) fn is(&self, service: &ServiceView) -> bool {
+    pub(crate) fn is(&self, service: &ServiceView) -> bool {
         self.key == service.key && self.uid.as_ref().is_none_or(|uid| *uid == service.uid)
     }
 }
 
 /// Whose a claim is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Tenure {
+pub(crate) enum Tenure {
     /// Services.
     Services(Vec<HolderView>),
     /// Somebody else's, described for people. Such a claim counts as taken and is never touched.
@@ -166,7 +166,7 @@ pub(super) enum Tenure {
 
 /// For whom an address is kept while nobody has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reservation {
+pub(crate) struct Reservation {
     pub namespace: String,
     /// Any Service of the namespace if there is none.
     pub name: Option<String>,
@@ -175,11 +175,11 @@ pub(super) struct Reservation {
 
 impl Reservation {
     /// The namespace, and the Service if it is for one.
-    pub(super) fn whom(&self) -> (String, Option<String>) {
+    pub(crate) fn whom(&self) -> (String, Option<String>) {
         (self.namespace.clone(), self.name.clone())
     }
 
-    pub(super) fn is_for(&self, key: &ServiceKey) -> bool {
+    pub(crate) fn is_for(&self, key: &ServiceKey) -> bool {
         self.namespace == key.namespace()
             && self.name.as_ref().is_none_or(|name| name == key.name())
     }
@@ -195,7 +195,7 @@ impl fmt::Display for Reservation {
 
 /// One `IP` object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ClaimView {
+pub(crate) struct ClaimView {
     pub addr: IpAddr,
     pub uid: Arc<str>,
     pub version: Version,
@@ -205,7 +205,7 @@ pub(super) struct ClaimView {
 }
 
 impl ClaimView {
-    pub(super) fn holders(&self) -> &[HolderView] {
+    pub(crate) fn holders(&self) -> &[HolderView] {
         match &self.tenure {
             Tenure::Services(holders) => holders,
             Tenure::Other(_) | Tenure::Nobody(_) => &[],
@@ -213,18 +213,18 @@ impl ClaimView {
     }
 
     /// The holder entry that names this very Service.
-    pub(super) fn holder(&self, service: &ServiceView) -> Option<&HolderView> {
+    pub(crate) fn holder(&self, service: &ServiceView) -> Option<&HolderView> {
         self.holders().iter().find(|holder| holder.is(service))
     }
 
     /// Everybody it names but this one.
-    pub(super) fn holders_without(&self, holder: &HolderView) -> Vec<HolderView> {
+    pub(crate) fn holders_without(&self, holder: &HolderView) -> Vec<HolderView> {
         self.holders().iter().filter(|other| *other != holder).cloned().collect()
     }
 
     /// With whom of the other holders the Service may not share the address, and why. What stands
     /// in the claim was agreed: a holder that has not changed since may stay, whoever else came.
-    pub(super) fn clash(&self, service: &ServiceView) -> Option<(&HolderView, Clash)> {
+    pub(crate) fn clash(&self, service: &ServiceView) -> Option<(&HolderView, Clash)> {
         if self.holder(service).is_some_and(|holder| holder.terms == service.terms) {
             return None;
         }
@@ -235,20 +235,20 @@ impl ClaimView {
 
     /// Whether it names only Services of this one's name that cannot exist any more, because this
     /// one bears their name now.
-    pub(super) fn left_by_namesake(&self, service: &ServiceView) -> bool {
+    pub(crate) fn left_by_namesake(&self, service: &ServiceView) -> bool {
         let mut holders = self.holders().iter();
         !self.holders().is_empty()
             && holders.all(|holder| holder.key == service.key && !holder.is(service))
     }
 
     /// The reservation that keeps it while nobody has it.
-    pub(super) fn waits_for(&self) -> Option<&Reservation> {
+    pub(crate) fn waits_for(&self) -> Option<&Reservation> {
         let free = matches!(&self.tenure, Tenure::Services(holders) if holders.is_empty());
         self.reserved.as_ref().filter(|_| free)
     }
 
     /// Who has it, for a refusal's text.
-    pub(super) fn described(&self) -> String {
+    pub(crate) fn described(&self) -> String {
         match (&self.tenure, self.waits_for()) {
             (_, Some(reservation)) => reservation.to_string(),
             (Tenure::Other(text) | Tenure::Nobody(text), None) => text.clone(),
@@ -262,7 +262,7 @@ impl ClaimView {
 
 /// One `IPGroup`: its addresses and whom it serves.
 #[derive(Clone, Debug)]
-pub(super) struct PoolView {
+pub(crate) struct PoolView {
     pub name: PoolName,
     /// The object's own name, without its kind.
     pub object: Arc<str>,
@@ -285,7 +285,7 @@ pub(super) struct PoolView {
 
 impl PoolView {
     /// A pool without addresses that serves everybody.
-    pub(super) fn empty(name: PoolName, object: Arc<str>, uid: Arc<str>) -> Self {
+    pub(crate) fn empty(name: PoolName, object: Arc<str>, uid: Arc<str>) -> Self {
         Self {
             name,
             object,
@@ -306,7 +306,7 @@ impl PoolView {
 
 /// Somebody outside the ledger who has addresses that must never be given.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Outsider {
+pub(crate) enum Outsider {
     Node(String),
     /// The API server itself, by the name of the slice that lists its addresses.
     ApiServer(String),
@@ -329,7 +329,7 @@ impl fmt::Display for Outsider {
 
 /// The watches that tell of outsiders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum OutsiderKind {
+pub(crate) enum OutsiderKind {
     Nodes,
     ApiServers,
     ExternalIps,
@@ -337,6 +337,6 @@ pub(super) enum OutsiderKind {
 }
 
 impl OutsiderKind {
-    pub(super) const ALL: [Self; 4] =
+    pub(crate) const ALL: [Self; 4] =
         [Self::Nodes, Self::ApiServers, Self::ExternalIps, Self::VirtualIps];
 }

@@ -8,14 +8,14 @@ use super::{Busy, ClaimView, Effect, Now, Planner, ServiceKey};
 
 /// How long to wait before another try, growing with each failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Delay {
+pub(crate) struct Delay {
     /// `None` once it is over; how often it failed is remembered until it goes well.
-    pub(super) until: Option<Duration>,
-    pub(super) tries: u32,
+    pub(crate) until: Option<Duration>,
+    pub(crate) tries: u32,
 }
 
 impl Delay {
-    pub(super) fn holds(self, now: Now) -> bool {
+    pub(crate) fn holds(self, now: Now) -> bool {
         self.until.is_some_and(|until| until > now.uptime)
     }
 
@@ -140,7 +140,7 @@ impl Planner {
     }
 }
 
-pub(super) fn delay_after(tries: u32, now: Now) -> Delay {
+pub(crate) fn delay_after(tries: u32, now: Now) -> Delay {
     let factor = 1_u32.checked_shl(tries.min(16)).unwrap_or(u32::MAX);
     let wait = FIRST_DELAY.saturating_mul(factor).min(LONGEST_DELAY);
     Delay { until: Some(now.uptime.saturating_add(wait)), tries: tries.saturating_add(1) }

@@ -12,7 +12,7 @@ use crate::services::{
 
 /// A change of one watched object.
 #[derive(Debug)]
-pub(in crate::services) enum Watched<K, V> {
+pub(crate) enum Watched<K, V> {
     ListBegins,
     ListEnds,
     /// It is there, in this version.

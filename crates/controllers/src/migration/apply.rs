@@ -1,0 +1,312 @@
+//! One effect, one guarded call (a release reads before it deletes), one deadline.
+
+use std::{net::IpAddr, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, Patch, PostParams},
+    core::{DeserializeGuard, params::Preconditions},
+};
+use landfall_api::{IP, IPSpec, ReservedFor, Use, VirtualIP, VirtualIPStatus, name, words};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tracing::debug;
+
+use super::{
+    effect::{Answer, Effect, Failure, Note, Tenure},
+    observe,
+    view::{ClaimView, Key, Version},
+    world::is_clone,
+};
+use crate::services::{
+    apply::{DEADLINE, Happening, MANAGER, failure, found, params, reference, write_event},
+    observe::pool_label,
+};
+
+/// Does effects against the API server. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Applier {
+    client: Client,
+    /// Which process reports an event.
+    instance: Arc<str>,
+}
+
+impl Applier {
+    pub(super) fn new(client: Client, instance: &str) -> Self {
+        Self { client, instance: instance.into() }
+    }
+
+    /// Does one effect for a `VirtualIP`. Never tries twice: what a failure means is the planner's to
+    /// decide.
+    pub(super) async fn apply(
+        &self,
+        vip: &Key,
+        effect: &Effect,
+        now: Timestamp,
+    ) -> Result<Answer, Failure> {
+        let done = timeout(DEADLINE, self.call(vip, effect)).await.unwrap_or_else(|_| {
+            Err(Failure::Unknown(format!("no answer within {} s", DEADLINE.as_secs())))
+        })?;
+        if let Effect::Status { note: Some(note), .. } = effect {
+            self.tell(note, now).await;
+        }
+        Ok(done)
+    }
+
+    async fn call(&self, vip: &Key, effect: &Effect) -> Result<Answer, Failure> {
+        match effect {
+            Effect::Status { version, status, .. } => {
+                let patch = guarded(*version, &json!({ "status": fields(status) }));
+                let patch = Patch::Merge(patch);
+                virtual_ip(self.virtual_ips(vip).patch_status(vip.name(), &params(), &patch).await)
+            }
+            Effect::Finalizers { version, finalizers } => {
+                let patch = guarded(*version, &json!({"metadata": {"finalizers": finalizers}}));
+                let patch = Patch::Merge(patch);
+                virtual_ip(self.virtual_ips(vip).patch(vip.name(), &params(), &patch).await)
+            }
+            Effect::Take { addr, tenure } => self.take(*addr, tenure).await,
+            Effect::Pass { addr, version, tenure } => self.pass(*addr, *version, tenure).await,
+            Effect::EndReservation { addr, version } => {
+                self.write_claim(*addr, *version, &json!({"spec": {"reservedFor": null}})).await
+            }
+            Effect::Release { claim, copy } => self.release(vip, claim, copy).await,
+            Effect::Copy { copy } => {
+                let services = self.services(&observe::key(&copy.metadata));
+                service(services.create(&post(), copy).await)
+            }
+            Effect::Align { copy, version, patch } => {
+                let patch = Patch::Merge(guarded(*version, patch));
+                service(self.services(copy).patch(copy.name(), &params(), &patch).await)
+            }
+            Effect::DropCopy { copy, uid } => {
+                let delete = DeleteParams {
+                    preconditions: Some(Preconditions {
+                        resource_version: None,
+                        uid: Some(uid.clone()),
+                    }),
+                    ..DeleteParams::default()
+                };
+                match self.services(copy).delete(copy.name(), &delete).await {
+                    Ok(either) => Ok(either
+                        .left()
+                        .filter(|left: &Service| left.metadata.deletion_timestamp.is_some())
+                        .map_or(Answer::ServiceGone, |left| {
+                            Answer::Service(Box::new(observe::service(left)))
+                        })),
+                    Err(error) => gone_is(Answer::ServiceGone, failure(&error)),
+                }
+            }
+            Effect::Convert { service: key, version, addr } => {
+                let spec = json!({"type": "LoadBalancer", "loadBalancerIP": addr});
+                let patch = Patch::Merge(guarded(*version, &json!({ "spec": spec })));
+                service(self.services(key).patch(key.name(), &params(), &patch).await)
+            }
+            Effect::StopAsking { service: key, version } => {
+                let patch = guarded(*version, &json!({"spec": {"loadBalancerIP": null}}));
+                let patch = Patch::Merge(patch);
+                service(self.services(key).patch(key.name(), &params(), &patch).await)
+            }
+        }
+    }
+
+    async fn take(&self, addr: IpAddr, tenure: &Tenure) -> Result<Answer, Failure> {
+        let holder = tenure.holder();
+        let mut ip = IP::new(
+            &name::of(addr),
+            IPSpec {
+                address: Some(addr.to_string()),
+                use_: Some(Use::LoadBalancer),
+                pool: pool(tenure),
+                holders: vec![holder.clone()],
+                reserved_for: reservation(tenure),
+            },
+        );
+        ip.annotations_mut().insert(words::ANNOTATION_OWNER.to_owned(), owner(tenure));
+        for (key, value) in labels(tenure) {
+            if let Some(value) = value {
+                ip.labels_mut().insert(key.to_owned(), value);
+            }
+        }
+        claim(self.claims().create(&post(), &ip).await)
+    }
+
+    /// All of it at once, so that nobody ever sees a claim that is half of each.
+    async fn pass(
+        &self,
+        addr: IpAddr,
+        version: Version,
+        tenure: &Tenure,
+    ) -> Result<Answer, Failure> {
+        let labels: serde_json::Map<String, Value> =
+            labels(tenure).into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
+        let patch = json!({
+            "metadata": {"labels": labels, "annotations": {words::ANNOTATION_OWNER: owner(tenure)}},
+            "spec": {
+                "address": addr,
+                "use": Use::LoadBalancer,
+                "pool": pool(tenure),
+                "holders": [tenure.holder()],
+                "reservedFor": reservation(tenure),
+            },
+        });
+        self.write_claim(addr, version, &patch).await
+    }
+
+    async fn write_claim(
+        &self,
+        addr: IpAddr,
+        version: Version,
+        patch: &Value,
+    ) -> Result<Answer, Failure> {
+        let patch = Patch::Merge(guarded(version, patch));
+        claim(self.claims().patch(&name::of(addr), &params(), &patch).await)
+    }
+
+    /// The order matters: the claim's version was known before, the others are read now, and the
+    /// deletion holds only for that very version.
+    async fn release(&self, vip: &Key, known: &ClaimView, copy: &Key) -> Result<Answer, Failure> {
+        let live = found(self.virtual_ips(vip).get(vip.name()).await)?;
+        let live = live.and_then(observe::virtual_ip).filter(|live| known.is_of(live));
+        if live.as_ref().is_some_and(|live| !live.deleting) {
+            return Ok(Answer::Kept);
+        }
+        let uid = live.as_ref().map(|live| live.uid.clone());
+        let copied = found(self.services(copy).get(copy.name()).await)?;
+        if copied.is_some_and(|copied| uid.is_some_and(|uid| is_clone(&copied, &uid))) {
+            return Ok(Answer::Kept);
+        }
+        let delete = DeleteParams {
+            preconditions: Some(Preconditions {
+                resource_version: Some(known.version.to_string()),
+                uid: Some(known.uid.to_string()),
+            }),
+            ..DeleteParams::default()
+        };
+        match self.claims().delete(&name::of(known.addr), &delete).await {
+            Ok(_) => Ok(Answer::Released),
+            Err(error) => gone_is(Answer::Released, failure(&error)),
+        }
+    }
+
+    /// Best effort: the status says the same.
+    async fn tell(&self, note: &Note, now: Timestamp) {
+        let namespace = note.about.namespace();
+        let happening = Happening {
+            regarding: reference::<VirtualIP>(Some(namespace), note.about.name(), &note.uid),
+            action: "Migrate",
+            reason: note.reason.as_str(),
+            message: &note.message,
+            warning: note.reason.is_warning(),
+        };
+        let told = write_event(&self.client, &self.instance, namespace, happening, now);
+        if !matches!(timeout(DEADLINE, told).await, Ok(Ok(()))) {
+            debug!(virtualip = %note.about, "an event was not written");
+        }
+    }
+
+    fn claims(&self) -> Api<IP> {
+        Api::all(self.client.clone())
+    }
+
+    fn services(&self, key: &Key) -> Api<Service> {
+        Api::namespaced(self.client.clone(), key.namespace())
+    }
+
+    /// One that cannot be read is no reason to fail.
+    fn virtual_ips(&self, key: &Key) -> Api<DeserializeGuard<VirtualIP>> {
+        Api::namespaced(self.client.clone(), key.namespace())
+    }
+}
+
+/// What was to be deleted and is not there is as good as deleted.
+fn gone_is(answer: Answer, failure: Failure) -> Result<Answer, Failure> {
+    if failure == Failure::NotFound { Ok(answer) } else { Err(failure) }
+}
+
+/// The patch for an object at exactly this version.
+fn guarded(version: Version, patch: &Value) -> Value {
+    let mut patch = patch.clone();
+    if let Some(fields) = patch.as_object_mut() {
+        let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("resourceVersion".to_owned(), json!(version.to_string()));
+        }
+    }
+    patch
+}
+
+/// Every field that is ours to write; one without a value goes.
+fn fields(status: &VirtualIPStatus) -> Value {
+    json!({
+        "message": status.message,
+        "ip": status.ip,
+        "keepalivedGroup": status.keepalived_group,
+        "service": status.service,
+        "clonedService": status.cloned_service,
+        "gsm": status.gsm,
+        "state": status.state,
+    })
+}
+
+fn owner(tenure: &Tenure) -> String {
+    let holder = tenure.holder();
+    Key::new(holder.namespace.as_deref().unwrap_or_default(), &holder.name).to_string()
+}
+
+/// Exactly one of the two labels tells whose it is; the other goes.
+fn labels(tenure: &Tenure) -> [(&'static str, Option<String>); 2] {
+    let (mapping, group) = match tenure {
+        Tenure::VirtualIp { mapping, .. } => (mapping.as_deref(), None),
+        Tenure::Service { pool, .. } => (None, pool_label(pool)),
+    };
+    // A name that is too long for a label is left out, as for pools.
+    let mapping = mapping.and_then(words::ipgroup_label);
+    [
+        (words::LABEL_GSM, mapping.map(str::to_owned)),
+        (words::LABEL_IPGROUP, group.map(str::to_owned)),
+    ]
+}
+
+fn pool(tenure: &Tenure) -> Option<String> {
+    match tenure {
+        Tenure::VirtualIp { mapping, .. } => {
+            mapping.as_ref().map(|name| super::view::MappingView::pool_name(name).to_string())
+        }
+        Tenure::Service { pool, .. } => Some(pool.to_string()),
+    }
+}
+
+fn reservation(tenure: &Tenure) -> Option<ReservedFor> {
+    match tenure {
+        Tenure::VirtualIp { .. } => None,
+        Tenure::Service { holder, .. } => Some(ReservedFor {
+            namespace: holder.namespace.clone().unwrap_or_default(),
+            name: Some(holder.name.clone()),
+            expires: None,
+        }),
+    }
+}
+
+fn post() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+}
+
+fn virtual_ip(written: kube::Result<DeserializeGuard<VirtualIP>>) -> Result<Answer, Failure> {
+    let written = written.map_err(|error| failure(&error))?;
+    Ok(Answer::VirtualIp(observe::virtual_ip(written)))
+}
+
+fn claim(written: kube::Result<IP>) -> Result<Answer, Failure> {
+    let written = written.map_err(|error| failure(&error))?;
+    let view = observe::claim(&DeserializeGuard(Ok(written)));
+    view.map(Answer::Claim)
+        .ok_or_else(|| Failure::Unknown("the answer names no address".to_owned()))
+}
+
+fn service(written: kube::Result<Service>) -> Result<Answer, Failure> {
+    let written = written.map_err(|error| failure(&error))?;
+    Ok(Answer::Service(Box::new(observe::service(written))))
+}

@@ -1,0 +1,165 @@
+//! What the planner asks for, and what came of it.
+
+use std::{net::IpAddr, sync::Arc};
+
+use k8s_openapi::api::core::v1::Service;
+use landfall_api::{Holder, VirtualIPStatus};
+use landfall_ipam::PoolName;
+use serde_json::Value;
+
+use super::view::{ClaimView, Key, Version, VirtualIpView};
+pub(super) use crate::services::effect::Failure;
+
+/// One guarded, idempotent call on behalf of one `VirtualIP`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Effect {
+    /// Write its status at exactly this version, and tell people if there is something to tell.
+    Status { version: Version, status: VirtualIPStatus, note: Option<Note> },
+    /// Write its finalizers at exactly this version.
+    Finalizers { version: Version, finalizers: Vec<String> },
+    /// Create a claim: fails if anyone has the address.
+    Take { addr: IpAddr, tenure: Tenure },
+    /// Write a claim at exactly this version.
+    Pass { addr: IpAddr, version: Version, tenure: Tenure },
+    /// Take the reservation off a claim at exactly this version.
+    EndReservation { addr: IpAddr, version: Version },
+    /// Look at the `VirtualIP` and its copy live, and delete its claim at exactly this version if the
+    /// one is on its way out and the other gone.
+    Release { claim: ClaimView, copy: Key },
+    /// Make the copy.
+    Copy { copy: Box<Service> },
+    /// Change the copy at exactly this version.
+    Align { copy: Key, version: Version, patch: Value },
+    /// Delete the copy, if it is still the one that was seen.
+    DropCopy { copy: Key, uid: String },
+    /// Make the Service a `LoadBalancer` that asks for the address, at exactly this version.
+    Convert { service: Key, version: Version, addr: IpAddr },
+    /// Let the Service ask for nothing any more, at exactly this version.
+    StopAsking { service: Key, version: Version },
+}
+
+impl Effect {
+    /// The word for logs.
+    pub(super) const fn word(&self) -> &'static str {
+        match self {
+            Self::Status { .. } => "status",
+            Self::Finalizers { .. } => "finalizers",
+            Self::Take { .. } => "take",
+            Self::Pass { .. } => "pass",
+            Self::EndReservation { .. } => "end_reservation",
+            Self::Release { .. } => "release",
+            Self::Copy { .. } => "copy",
+            Self::Align { .. } => "align",
+            Self::DropCopy { .. } => "drop_copy",
+            Self::Convert { .. } => "convert",
+            Self::StopAsking { .. } => "stop_asking",
+        }
+    }
+
+    /// What could not be done if this was refused, as the beginning of a sentence.
+    pub(super) const fn refused(&self) -> &'static str {
+        match self {
+            Self::Status { .. } | Self::Finalizers { .. } => "could not update the VirtualIP",
+            Self::Take { .. } | Self::Pass { .. } | Self::EndReservation { .. } => {
+                "could not write the IP object"
+            }
+            Self::Release { .. } => "could not delete the IP object",
+            Self::Copy { .. } | Self::Align { .. } => "could not expose the service",
+            Self::DropCopy { .. } => "could not delete the cloned service",
+            Self::Convert { .. } | Self::StopAsking { .. } => "could not convert the service",
+        }
+    }
+
+    /// The address whose claim it writes.
+    pub(super) const fn addr(&self) -> Option<IpAddr> {
+        match self {
+            Self::Take { addr, .. }
+            | Self::Pass { addr, .. }
+            | Self::EndReservation { addr, .. }
+            | Self::Release { claim: ClaimView { addr, .. }, .. } => Some(*addr),
+            Self::Status { .. }
+            | Self::Finalizers { .. }
+            | Self::Copy { .. }
+            | Self::Align { .. }
+            | Self::DropCopy { .. }
+            | Self::Convert { .. }
+            | Self::StopAsking { .. } => None,
+        }
+    }
+}
+
+/// What a claim is to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Tenure {
+    /// It is the `VirtualIP`'s, given from this mapping.
+    VirtualIp { holder: Holder, mapping: Option<Arc<str>> },
+    /// It is the Service's, given from this pool, and kept for it even while it shows nothing.
+    Service { holder: Holder, pool: PoolName },
+}
+
+impl Tenure {
+    pub(super) const fn holder(&self) -> &Holder {
+        match self {
+            Self::VirtualIp { holder, .. } | Self::Service { holder, .. } => holder,
+        }
+    }
+}
+
+/// A Kubernetes event about a `VirtualIP`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Note {
+    pub about: Key,
+    pub uid: Arc<str>,
+    pub reason: Reason,
+    pub message: String,
+}
+
+/// Why people are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// A `VirtualIP` has no address, or its Service is not exposed.
+    NotExposed,
+    /// A migration waits for somebody.
+    MigrationWaits,
+    Migrated,
+}
+
+impl Reason {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotExposed => "NotExposed",
+            Self::MigrationWaits => "MigrationWaits",
+            Self::Migrated => "Migrated",
+        }
+    }
+
+    pub(super) const fn is_warning(self) -> bool {
+        match self {
+            Self::NotExposed | Self::MigrationWaits => true,
+            Self::Migrated => false,
+        }
+    }
+}
+
+/// An effect and what came of it.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub key: Key,
+    pub effect: Effect,
+    pub result: Result<Answer, Failure>,
+}
+
+/// What a call that went through told us.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    /// `None` if the answer could not be read; the watch will tell.
+    VirtualIp(Option<VirtualIpView>),
+    Claim(ClaimView),
+    /// The claim is deleted.
+    Released,
+    /// The live read forbade the release.
+    Kept,
+    Service(Box<Service>),
+    /// It is deleted, or was gone already.
+    ServiceGone,
+}

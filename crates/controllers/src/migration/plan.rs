@@ -1,0 +1,143 @@
+//! Decides the next step of one `VirtualIP`, and does nothing.
+//!
+//! Each step brings about the first post-condition that is not met, whatever the status says about
+//! how far things are. So it does not matter who was interrupted where, the original or we. A plan is
+//! one step; what it changes is the reason to plan again, and when nothing is left to do there is no
+//! step.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Service;
+use landfall_api::{
+    Holder, VirtualIPStatus,
+    virtualip::State,
+    words::{FINALIZER_VIRTUALIP_IP, FINALIZER_VIRTUALIP_SERVICE},
+};
+
+use super::{
+    effect::{Effect, Note, Reason, Tenure},
+    observe,
+    view::{ClaimView, MappingView, VirtualIpView},
+    world::World,
+};
+
+mod allocate;
+mod expose;
+mod migrate;
+#[cfg(test)]
+mod tests;
+
+/// The next step, if there is one.
+pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+    if vip.deleting {
+        return delete(world, vip);
+    }
+    if vip.is_migrating() {
+        if vip.status.address().is_some() {
+            return migrate::plan(world, vip);
+        }
+        if vip.state() == Some(State::Migrated) {
+            return let_go(vip);
+        }
+    }
+    expose::plan(world, vip)
+}
+
+/// Undoes what was done for it: first the copy, then the claim, then the finalizers.
+fn delete(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+    if !vip.is_held() {
+        return None;
+    }
+    // The Service is about to take over, and the user did not ask to take the address from it.
+    if vip.is_migrating() && migrate::is_handed_over(world, vip) {
+        return migrate::plan(world, vip);
+    }
+    if let Some(copy) = world.clone_of(vip) {
+        return drop_copy(vip, copy);
+    }
+    if let Some(claim) = world.claims_of(vip).next() {
+        return Some(Effect::Release { claim: claim.clone(), copy: vip.clone_key() });
+    }
+    let_go(vip)
+}
+
+/// Deletes the copy, once.
+fn drop_copy(vip: &VirtualIpView, copy: &Service) -> Option<Effect> {
+    let going = copy.metadata.deletion_timestamp.is_some();
+    let uid = copy.metadata.uid.clone().filter(|_| !going)?;
+    Some(Effect::DropCopy { copy: vip.clone_key(), uid })
+}
+
+/// Takes our finalizers off.
+fn let_go(vip: &VirtualIpView) -> Option<Effect> {
+    let ours = [FINALIZER_VIRTUALIP_IP, FINALIZER_VIRTUALIP_SERVICE];
+    let others = vip.finalizers.iter().filter(|one| !ours.contains(&one.as_str()));
+    let finalizers: Vec<_> = others.cloned().collect();
+    (finalizers != vip.finalizers)
+        .then_some(Effect::Finalizers { version: vip.version, finalizers })
+}
+
+/// Puts a finalizer on, if it is not there.
+fn hold(vip: &VirtualIpView, finalizer: &str) -> Option<Effect> {
+    if vip.has_finalizer(finalizer) {
+        return None;
+    }
+    let mut finalizers = vip.finalizers.clone();
+    finalizers.push(finalizer.to_owned());
+    Some(Effect::Finalizers { version: vip.version, finalizers })
+}
+
+/// Writes the status if it differs, and tells people of it if there is a reason.
+fn say(vip: &VirtualIpView, status: VirtualIPStatus, reason: Option<Reason>) -> Option<Effect> {
+    let note = reason.map(|reason| Note {
+        about: vip.key.clone(),
+        uid: vip.uid.clone(),
+        reason,
+        message: status.message.clone().unwrap_or_default(),
+    });
+    (status != vip.status).then_some(Effect::Status { version: vip.version, status, note })
+}
+
+/// The status with another state and message.
+fn status(vip: &VirtualIpView, state: State, message: impl Into<String>) -> VirtualIPStatus {
+    VirtualIPStatus {
+        state: Some(state.as_str().to_owned()),
+        message: Some(message.into()),
+        ..vip.status.clone()
+    }
+}
+
+/// What to say when the API server refuses a step. Nothing that was there is taken back.
+pub(super) fn refused(vip: &VirtualIpView, step: &Effect, words: &str) -> Option<Effect> {
+    let message = format!("{}: {words}", step.refused());
+    let stage = vip.stage().or_else(|| vip.is_migrating().then_some(State::Preparing));
+    match stage {
+        Some(stage) => say(vip, status(vip, stage, message), Some(Reason::MigrationWaits)),
+        None => say(vip, status(vip, State::Error, message), Some(Reason::NotExposed)),
+    }
+}
+
+/// The claim as the `VirtualIP` has it.
+fn tenure_of(vip: &VirtualIpView, mapping: Option<&MappingView>) -> Tenure {
+    Tenure::VirtualIp {
+        holder: Holder {
+            kind: observe::KIND.to_owned(),
+            namespace: Some(vip.key.namespace().to_owned()),
+            name: vip.key.name().to_owned(),
+            uid: Some(vip.uid.to_string()),
+            ..Holder::default()
+        },
+        mapping: mapping.map(|mapping| mapping.name.clone()),
+    }
+}
+
+/// The mapping that gave its address, else the one that covers it.
+fn mapping<'a>(world: &'a World, vip: &VirtualIpView, addr: IpAddr) -> Option<&'a MappingView> {
+    let named = vip.status.gsm.as_deref();
+    named.and_then(|name| world.mappings.get(&name.into())).or_else(|| world.mapping_of(addr))
+}
+
+/// Why an address cannot be had: who has it.
+fn held_by(claim: &ClaimView) -> String {
+    format!("{} is held by {claim}", claim.addr)
+}

@@ -1,0 +1,82 @@
+//! An address for a `VirtualIP` that has none, out of the `GroupSegmentMapping`s.
+
+use std::net::IpAddr;
+
+use landfall_api::{VirtualIPStatus, virtualip::State, words::FINALIZER_VIRTUALIP_IP};
+use landfall_ipam::Family;
+
+use super::{expose::error, hold, say, status, tenure_of};
+use crate::migration::{
+    effect::Effect,
+    view::{MappingView, VirtualIpView},
+    world::World,
+};
+
+/// The next step towards an address.
+pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+    // One that it has already, because somebody was interrupted before the status said so.
+    let wanted = vip.wanted.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
+    let claimed = |addr: IpAddr| world.claims.get(&addr).filter(|claim| claim.is_of(vip));
+    let known = wanted.and_then(claimed).or_else(|| world.claims_of(vip).next());
+    if let Some(claim) = known {
+        return tell(world, vip, claim.addr);
+    }
+    let (addr, mapping) = match choose(world, vip) {
+        Ok(chosen) => chosen,
+        Err(why) => {
+            return error(vip, format!("could not allocate an IP: {why}{}", unreadable(world)));
+        }
+    };
+    // Before the claim, so that a deletion right after it does not leave the claim behind.
+    if let Some(step) = hold(vip, FINALIZER_VIRTUALIP_IP) {
+        return Some(step);
+    }
+    Some(Effect::Take { addr, tenure: tenure_of(vip, Some(mapping)) })
+}
+
+fn tell(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<Effect> {
+    let mapping = world.mapping_of(addr);
+    let created = status(vip, State::CreatingIp, "creating IP object for the service");
+    let status = VirtualIPStatus {
+        ip: Some(addr.to_string()),
+        gsm: mapping.map(|mapping| mapping.name.to_string()),
+        keepalived_group: mapping.map(|mapping| mapping.keepalived_group.clone()),
+        ..created
+    };
+    say(vip, status, None)
+}
+
+/// The address to take and the mapping that gives it, or why there is none.
+fn choose<'a>(world: &'a World, vip: &VirtualIpView) -> Result<(IpAddr, &'a MappingView), String> {
+    let book = world.book();
+    let Some(text) = &vip.wanted else {
+        let mut mappings = world.usable_mappings();
+        let given = mappings.find_map(|(mapping, pool)| {
+            let addr = book.lowest_free(&pool.name, Family::V4, false).ok()?;
+            Some((addr, mapping))
+        });
+        return given.ok_or_else(|| "no IP could be allocated".to_owned());
+    };
+    let specific = |why: &str| format!("failed to allocate specific ip: {why}");
+    let Ok(addr) = text.parse::<IpAddr>() else {
+        return Err(specific("the requested ip could not be parsed"));
+    };
+    let Some(mapping) = world.mapping_of(addr) else {
+        return Err(specific("GroupSegmentMapping not found for the requested ip"));
+    };
+    let offered = book.offers(&MappingView::pool_name(&mapping.name), addr).is_ok();
+    if offered && !book.is_taken(addr) {
+        Ok((addr, mapping))
+    } else {
+        Err(specific("the requested ip is not available"))
+    }
+}
+
+/// Mappings that give nothing because they cannot be read: they have no status to say it on.
+fn unreadable(world: &World) -> String {
+    let bad = world.mappings.values().filter_map(|mapping| {
+        let problems = mapping.pool.as_ref().err()?;
+        Some(format!("; GroupSegmentMapping {} is left out: {}", mapping.name, problems.join(", ")))
+    });
+    bad.collect()
+}

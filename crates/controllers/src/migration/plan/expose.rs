@@ -1,0 +1,97 @@
+//! A `VirtualIP` that is not to be migrated: it has an address, and a copy of its Service shows it.
+
+use std::net::IpAddr;
+
+use landfall_api::{
+    VirtualIPStatus,
+    virtualip::State,
+    words::{FINALIZER_VIRTUALIP_IP, FINALIZER_VIRTUALIP_SERVICE},
+};
+
+use super::{allocate, held_by, hold, mapping, say, status, tenure_of};
+use crate::{
+    migration::{
+        clone,
+        effect::{Effect, Reason},
+        observe,
+        view::VirtualIpView,
+        world::{World, is_clone},
+    },
+    services::observe::version,
+};
+
+/// The next step, if there is one.
+pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+    let Some(text) = vip.status.address() else { return allocate::plan(world, vip) };
+    let Ok(addr) = text.parse() else {
+        return error(vip, format!("the address in the status cannot be read: {text}"));
+    };
+    match keep_claim(world, vip, addr) {
+        Some(Ok(step)) => return Some(step),
+        Some(Err(why)) => return error(vip, why),
+        None => {}
+    }
+    if vip.status.service.as_deref() != Some(&vip.service) {
+        let exposing = status(vip, State::Exposing, "exposing service with an external IP");
+        return say(vip, VirtualIPStatus { service: Some(vip.service.clone()), ..exposing }, None);
+    }
+    let Some(original) = world.target(vip) else { return error(vip, missing(&vip.service)) };
+    if let Some(step) = hold(vip, FINALIZER_VIRTUALIP_SERVICE) {
+        return Some(step);
+    }
+    let Some(copy) = world.at_clones_place(vip) else {
+        return Some(Effect::Copy { copy: Box::new(clone::make(vip, original, addr)) });
+    };
+    if !is_clone(copy, &vip.uid) {
+        let key = observe::key(&copy.metadata);
+        return error(vip, format!("could not expose the service: Service {key} is in the way"));
+    }
+    if let Some(step) = align(world, vip, addr) {
+        return Some(step);
+    }
+    if copy.metadata.deletion_timestamp.is_some() {
+        // Somebody deleted it. When it is gone it is made anew.
+        return None;
+    }
+    let valid = status(vip, State::Valid, "successfully allocated an IP address");
+    let copy = vip.clone_key().name().to_owned();
+    let valid = VirtualIPStatus { ip: Some(addr.to_string()), cloned_service: Some(copy), ..valid };
+    say(vip, valid, None)
+}
+
+/// Brings the copy in line with the Service, if both are there.
+pub(super) fn align(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<Effect> {
+    let (copy, original) = (world.clone_of(vip)?, world.target(vip)?);
+    let going = copy.metadata.deletion_timestamp.is_some();
+    let patch = clone::difference(copy, original, addr).filter(|_| !going)?;
+    Some(Effect::Align { copy: vip.clone_key(), version: version(&copy.metadata), patch })
+}
+
+/// A step to make sure that the address is the `VirtualIP`'s, if one is needed, or why that is
+/// impossible.
+pub(super) fn keep_claim(
+    world: &World,
+    vip: &VirtualIpView,
+    addr: IpAddr,
+) -> Option<Result<Effect, String>> {
+    if let Some(step) = hold(vip, FINALIZER_VIRTUALIP_IP) {
+        return Some(Ok(step));
+    }
+    if let Some(claim) = world.claims.get(&addr) {
+        return (!claim.is_of(vip)).then(|| Err(held_by(claim)));
+    }
+    // Somebody deleted it. It is made anew unless the address went elsewhere meanwhile.
+    if let Some(stranger) = world.stranger(addr, vip) {
+        return Some(Err(format!("{addr} is shown by Service {stranger}")));
+    }
+    let tenure = tenure_of(vip, mapping(world, vip, addr));
+    Some(Ok(Effect::Take { addr, tenure }))
+}
+
+pub(super) fn missing(service: &str) -> String {
+    format!("could not get the service to be exposed: Service \"{service}\" not found")
+}
+
+pub(super) fn error(vip: &VirtualIpView, message: String) -> Option<Effect> {
+    say(vip, status(vip, State::Error, message), Some(Reason::NotExposed))
+}

@@ -1,0 +1,285 @@
+//! A `VirtualIP` that becomes a `LoadBalancer` Service with the same address.
+//!
+//! The order keeps the address shown at every moment: the claim passes to the Service, the Service
+//! becomes a `LoadBalancer`, the allocator lets it show the address, and only then does the copy go.
+//! Whatever is in the way, everything that was there before stays.
+
+use std::{net::IpAddr, ops::ControlFlow};
+
+use k8s_openapi::api::core::v1::Service;
+use landfall_api::{VirtualIPStatus, virtualip::State, words::FINALIZER_VIRTUALIP_SERVICE};
+use landfall_ipam::PoolName;
+
+use super::{drop_copy, expose, held_by, hold, let_go, mapping, say, status, tenure_of};
+use crate::{
+    migration::{
+        clone,
+        effect::{Effect, Reason, Tenure},
+        view::{ClaimView, Key, VirtualIpView, Whose},
+        world::{World, asks_for, is_load_balancer, shows, shows_something},
+    },
+    services::{observe, status::holder_now},
+};
+
+const UNDER_WAY: &str = "VirtualIP is being migrated";
+const OTHER_ADDRESS: &str =
+    "service is already of type LoadBalancer, change service type to proceed with migration";
+
+/// Whether the claim on its address is by now the Service's.
+pub(super) fn is_handed_over(world: &World, vip: &VirtualIpView) -> bool {
+    let addr = vip.status.address().and_then(|text| text.parse::<IpAddr>().ok());
+    let claim = addr.and_then(|addr| world.claims.get(&addr));
+    claim.is_some_and(|claim| is_of(claim, &vip.target(), world.target(vip)))
+}
+
+fn is_of(claim: &ClaimView, target: &Key, service: Option<&Service>) -> bool {
+    let uid = service.and_then(|service| service.metadata.uid.as_deref());
+    claim.names(target, uid) || claim.is_only_for(target)
+}
+
+/// The next step, if there is one.
+pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+    let text = vip.status.address()?;
+    let Ok(addr) = text.parse() else {
+        let message = format!("the address in the status cannot be read: {text}");
+        return waits(vip, State::Preparing, message);
+    };
+    let claim = world.claims.get(&addr);
+    if is_over(world, vip, claim) {
+        return None;
+    }
+    let Some(service) = world.target(vip) else { return without_service(world, vip) };
+    let case = Case { world, vip, addr, claim, service, target: vip.target() };
+    if case.is_shown() {
+        return case.finish();
+    }
+    if case.is_elsewhere() {
+        return case.stay(OTHER_ADDRESS.to_owned());
+    }
+    if let Some(rival) = case.rival() {
+        let message = format!("VirtualIP {rival} of the same service is migrated first");
+        return case.stay(message);
+    }
+    if vip.stage().is_none() && vip.state() != Some(State::Migrated) {
+        return enter(vip, State::Preparing);
+    }
+    // The copy goes on working until the very end.
+    if let Some(step) = expose::align(world, vip, addr) {
+        return Some(step);
+    }
+    for part in [Case::hand_over, Case::convert] {
+        if let ControlFlow::Break(step) = part(&case) {
+            return step;
+        }
+    }
+    // Now it is the allocator's turn.
+    enter(vip, State::Assigning)
+}
+
+/// Whether it was migrated and has nothing left to do, whatever became of the Service since.
+fn is_over(world: &World, vip: &VirtualIpView, claim: Option<&ClaimView>) -> bool {
+    vip.state() == Some(State::Migrated)
+        && !vip.is_held()
+        && world.clone_of(vip).is_none()
+        && claim.is_none_or(|claim| !claim.is_of(vip))
+}
+
+/// Nobody can take over. If the `VirtualIP` is to go all the same, the claim is not its own any more.
+fn without_service(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+    if vip.deleting {
+        return match world.clone_of(vip) {
+            Some(copy) => drop_copy(vip, copy),
+            None => let_go(vip),
+        };
+    }
+    let stage = vip.stage().unwrap_or(State::Preparing);
+    waits(vip, stage, expose::missing(vip.target().name()))
+}
+
+/// One `VirtualIP` with its address and the Service that is to have it.
+struct Case<'a> {
+    world: &'a World,
+    vip: &'a VirtualIpView,
+    addr: IpAddr,
+    claim: Option<&'a ClaimView>,
+    service: &'a Service,
+    target: Key,
+}
+
+impl Case<'_> {
+    fn is_shown(&self) -> bool {
+        is_load_balancer(self.service) && shows(self.service).eq([self.addr])
+    }
+
+    fn is_asked_for(&self) -> bool {
+        let asked = asks_for(self.service).and_then(|text| text.parse::<IpAddr>().ok());
+        asked == Some(self.addr)
+    }
+
+    fn is_handed_over(&self) -> bool {
+        self.claim.is_some_and(|claim| is_of(claim, &self.target, Some(self.service)))
+    }
+
+    /// Whether the Service is a `LoadBalancer` on its own account, with another address.
+    fn is_elsewhere(&self) -> bool {
+        let service = self.service;
+        let on_its_way = self.is_asked_for()
+            || self.is_handed_over() && !shows_something(service) && asks_for(service).is_none();
+        is_load_balancer(service) && !on_its_way
+    }
+
+    /// Another `VirtualIP` of the same Service that comes first: a Service has room for one address.
+    fn rival(&self) -> Option<Key> {
+        if self.is_handed_over() {
+            return None;
+        }
+        let (world, vip) = (self.world, self.vip);
+        let mut others = world.virtual_ips.values().filter(|other| other.key != vip.key);
+        let first = others.find(|other| {
+            let addr = other.status.address().and_then(|text| text.parse::<IpAddr>().ok());
+            let claim = addr.and_then(|addr| world.claims.get(&addr));
+            addr.is_some()
+                && other.target() == self.target
+                && other.is_migrating()
+                && !is_over(world, other, claim)
+                && (is_handed_over(world, other) || (!other.deleting && other.key < vip.key))
+        });
+        first.map(|other| other.key.clone())
+    }
+
+    /// Nothing is changed for the Service, and everything is as if no migration had been asked for.
+    fn stay(&self, message: String) -> Option<Effect> {
+        let Self { world, vip, addr, .. } = *self;
+        let step = match self.claim {
+            // It was handed over, and then the Service went another way.
+            Some(claim) if claim.is_only_for(&self.target) => {
+                let tenure = tenure_of(vip, mapping(world, vip, addr));
+                Some(Effect::Pass { addr, version: claim.version, tenure })
+            }
+            Some(_) | None => match expose::keep_claim(world, vip, addr) {
+                Some(Ok(step)) => Some(step),
+                Some(Err(why)) => {
+                    return waits(vip, State::Preparing, format!("{message}; {why}"));
+                }
+                None => None,
+            },
+        };
+        step.or_else(|| hold(vip, FINALIZER_VIRTUALIP_SERVICE))
+            .or_else(|| {
+                let free = world.at_clones_place(vip).is_none();
+                free.then(|| Effect::Copy { copy: Box::new(clone::make(vip, self.service, addr)) })
+            })
+            .or_else(|| expose::align(world, vip, addr))
+            .or_else(|| waits(vip, State::Preparing, message))
+    }
+
+    /// Passes the claim to the Service; goes on if it is there.
+    ///
+    /// It is also kept for the Service by name: an operator that knows nothing of the `VirtualIP` may
+    /// think that a Service which is no `LoadBalancer` has no use for it, and would let it go.
+    fn hand_over(&self) -> ControlFlow<Option<Effect>> {
+        let Self { world, vip, addr, .. } = *self;
+        if self.claim.is_some_and(|claim| self.is_complete(claim)) {
+            return ControlFlow::Continue(());
+        }
+        let version = match self.claim {
+            Some(claim) if claim.is_of(vip) || claim.is_only_for(&self.target) => {
+                Ok(Some(claim.version))
+            }
+            Some(claim) => Err(held_by(claim)),
+            None => world
+                .stranger(addr, vip)
+                .map_or(Ok(None), |stranger| Err(format!("{addr} is shown by Service {stranger}"))),
+        };
+        let pool = world.group_of(addr).ok_or_else(|| self.no_group());
+        ControlFlow::Break(match (version, pool) {
+            (Err(why), _) | (Ok(_), Err(why)) => waits(vip, State::Reassociating, why),
+            (Ok(version), Ok(pool)) => {
+                let pass = |tenure| match version {
+                    Some(version) => Effect::Pass { addr, version, tenure },
+                    None => Effect::Take { addr, tenure },
+                };
+                enter(vip, State::Reassociating).or_else(|| self.tenure(pool).map(pass))
+            }
+        })
+    }
+
+    /// Whether the claim says all it has to say until the Service shows the address.
+    fn is_complete(&self, claim: &ClaimView) -> bool {
+        let uid = self.service.metadata.uid.as_deref();
+        let whole = matches!(&claim.whose, Whose::Services { whole: true, .. });
+        let kept = self.is_shown() || whole && claim.is_kept_for(&self.target);
+        kept && claim.names(&self.target, uid)
+    }
+
+    fn no_group(&self) -> String {
+        let mapping = self.world.mapping_of(self.addr);
+        let range = mapping.map_or_else(String::new, |mapping| {
+            format!(" (GroupSegmentMapping {} has {})", mapping.name, mapping.segment)
+        });
+        format!("could not get IPGroup object of IP: no IPGroup covers {}{range}", self.addr)
+    }
+
+    /// The claim as the allocator would write it for this Service, were it converted.
+    fn tenure(&self, pool: PoolName) -> Option<Tenure> {
+        let mut converted = self.service.clone();
+        converted.spec.get_or_insert_default().type_ = Some("LoadBalancer".to_owned());
+        let view = observe::service(&converted)?;
+        Some(Tenure::Service { holder: observe::holder_object(&holder_now(&view)), pool })
+    }
+
+    fn convert(&self) -> ControlFlow<Option<Effect>> {
+        if is_load_balancer(self.service) {
+            return ControlFlow::Continue(());
+        }
+        let version = observe::version(&self.service.metadata);
+        let convert = Effect::Convert { service: self.target.clone(), version, addr: self.addr };
+        ControlFlow::Break(enter(self.vip, State::Converting).or(Some(convert)))
+    }
+
+    /// The Service shows the address: everything else can go.
+    fn finish(&self) -> Option<Effect> {
+        let Self { world, vip, addr, .. } = *self;
+        let clean = |step: Effect| enter(vip, State::CleaningUp).unwrap_or(step);
+        if let ControlFlow::Break(step) = self.hand_over() {
+            return step;
+        }
+        if let Some(claim) = self.claim.filter(|claim| claim.is_kept_for(&self.target)) {
+            return Some(clean(Effect::EndReservation { addr, version: claim.version }));
+        }
+        if let Some(copy) = world.clone_of(vip) {
+            return drop_copy(vip, copy).map(clean);
+        }
+        if vip.wanted.is_none() && self.is_asked_for() {
+            // The user did not ask for an address by name, so the Service is not to either.
+            let version = observe::version(&self.service.metadata);
+            return Some(clean(Effect::StopAsking { service: self.target.clone(), version }));
+        }
+        if let Some(step) = let_go(vip) {
+            return Some(clean(step));
+        }
+        let migrated = status(vip, State::Migrated, "VirtualIP has been migrated");
+        let migrated = VirtualIPStatus {
+            ip: Some(addr.to_string()),
+            service: Some(self.target.name().to_owned()),
+            keepalived_group: None,
+            gsm: None,
+            cloned_service: None,
+            ..migrated
+        };
+        say(vip, migrated, Some(Reason::Migrated))
+    }
+}
+
+/// Says that a stage began, unless the status says so already.
+fn enter(vip: &VirtualIpView, stage: State) -> Option<Effect> {
+    if vip.state() == Some(stage) {
+        return None;
+    }
+    say(vip, status(vip, stage, UNDER_WAY), None)
+}
+
+/// Says why it cannot go on.
+fn waits(vip: &VirtualIpView, stage: State, message: String) -> Option<Effect> {
+    say(vip, status(vip, stage, message), Some(Reason::MigrationWaits))
+}

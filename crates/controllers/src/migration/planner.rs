@@ -1,0 +1,332 @@
+//! The planner's memory: what is known, whom to look at, what is under way, and what was refused.
+//!
+//! One task owns it. News goes in, effects come out, reports go in again; each `VirtualIP` has at most
+//! one call under way, so its steps cannot overtake each other.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Service;
+use landfall_ipam::PoolName;
+
+use super::{
+    effect::{Answer, Effect, Failure, Report},
+    observe, plan,
+    view::{ClaimView, Key, MappingView, VirtualIpView},
+    world::World,
+};
+use crate::services::{
+    plan::{Delay, Now, Watched, delay_after},
+    store::{Put, Source},
+    view::PoolView,
+};
+
+/// Everything the planner is told by watches.
+#[derive(Debug)]
+pub(super) enum News {
+    VirtualIps(Watched<Key, VirtualIpView>),
+    Mappings(Watched<Arc<str>, MappingView>),
+    Groups(Watched<PoolName, Box<PoolView>>),
+    Claims(Watched<IpAddr, ClaimView>),
+    Services(Watched<Key, Box<Service>>),
+}
+
+/// When to try again, and what the API server said if it refused.
+#[derive(Debug)]
+struct Setback {
+    delay: Delay,
+    words: Option<String>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Planner {
+    world: World,
+    /// `VirtualIPs` to decide about.
+    dirty: BTreeSet<Key>,
+    /// The claim or Service that the call of each `VirtualIP` is about.
+    calls: BTreeMap<Key, (Option<IpAddr>, Option<Key>)>,
+    setbacks: BTreeMap<Key, Setback>,
+}
+
+impl Planner {
+    /// Looks at everything anew, as after gaining leadership.
+    pub(super) fn reconsider_all(&mut self) {
+        self.dirty.extend(self.world.virtual_ips.keys().cloned());
+    }
+
+    /// The uptime at which there is something to do even without news.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.setbacks.values().filter_map(|setback| setback.delay.until).min()
+    }
+
+    /// What to do now. Each effect counts as under way until its report comes in.
+    pub(super) fn plan(&mut self, now: Now) -> Vec<(Key, Effect)> {
+        let mut effects = Vec::new();
+        if !self.world.has_listed() {
+            return effects;
+        }
+        for (key, setback) in &mut self.setbacks {
+            if setback.delay.until.is_some() && !setback.delay.holds(now) {
+                setback.delay.until = None;
+                self.dirty.insert(key.clone());
+            }
+        }
+        while let Some(key) = self.dirty.pop_first() {
+            if self.calls.contains_key(&key) {
+                continue; // its report marks it again
+            }
+            if let Some(effect) = self.next(&key, now) {
+                self.calls.insert(key.clone(), about(&effect));
+                effects.push((key, effect));
+            }
+        }
+        effects
+    }
+
+    fn next(&self, key: &Key, now: Now) -> Option<Effect> {
+        let vip = self.world.virtual_ips.get(key)?;
+        let step = plan::plan(&self.world, vip)?;
+        match self.setbacks.get(key).filter(|setback| setback.delay.holds(now)) {
+            None => Some(step),
+            Some(Setback { words: Some(words), .. }) => plan::refused(vip, &step, words),
+            Some(Setback { words: None, .. }) => None,
+        }
+    }
+
+    /// Takes in what came of an effect.
+    pub(super) fn on_report(&mut self, report: Report, now: Now) {
+        let Report { key, effect, result } = report;
+        let (addr, service) = about(&effect);
+        match result {
+            Ok(answer) => {
+                let kept = matches!(answer, Answer::Kept);
+                // What was refused is not forgotten because the status that says so was written.
+                if !kept && !matches!(effect, Effect::Status { .. }) {
+                    self.setbacks.remove(&key);
+                }
+                self.take_in(&effect, answer);
+                if kept {
+                    self.set_back(&key, None, now);
+                }
+            }
+            Err(Failure::Refused(words) | Failure::Blocked(words)) => {
+                self.set_back(&key, Some(words), now);
+            }
+            // What we know is out of date; the watch brings the rest.
+            Err(Failure::Conflict | Failure::NotFound | Failure::Exists | Failure::Unknown(_)) => {
+                self.set_back(&key, None, now);
+            }
+            Err(Failure::NotSent) => {}
+        }
+        self.calls.remove(&key);
+        if let Some(addr) = addr {
+            self.world.claims.unpin(&addr);
+        }
+        if let Some(service) = service {
+            self.world.services.unpin(&service);
+        }
+        self.dirty.insert(key);
+    }
+
+    fn set_back(&mut self, key: &Key, words: Option<String>, now: Now) {
+        let tries = self.setbacks.get(key).map_or(0, |setback| setback.delay.tries);
+        let delay = delay_after(tries, now);
+        self.setbacks.insert(key.clone(), Setback { delay, words });
+    }
+
+    /// The answer to a call. It may be older than what the watch told meanwhile, which the stores
+    /// can tell as long as the call counts as under way.
+    fn take_in(&mut self, effect: &Effect, answer: Answer) {
+        match answer {
+            // One that we do not know any more was deleted meanwhile.
+            Answer::VirtualIp(Some(vip)) if self.world.virtual_ips.get(&vip.key).is_some() => {
+                self.put_virtual_ip(vip, Source::Own);
+            }
+            Answer::Claim(claim) => self.put_claim(claim, Source::Own),
+            Answer::Released => {
+                if let Effect::Release { claim, .. } = effect {
+                    self.world.claims.bury(&claim.addr, claim.version);
+                    self.wake_about(claim.addr);
+                }
+            }
+            Answer::Service(service) => self.put_service(*service, Source::Own),
+            Answer::ServiceGone => {
+                if let Effect::DropCopy { copy, .. } = effect
+                    && let Some(known) = self.world.services.get(copy)
+                {
+                    let version = observe::version(&known.metadata);
+                    self.world.services.bury(copy, version);
+                    self.wake_in(copy.namespace());
+                }
+            }
+            Answer::VirtualIp(_) | Answer::Kept => {}
+        }
+    }
+
+    /// Takes in what a watch told.
+    pub(super) fn on_news(&mut self, news: News) {
+        match news {
+            News::VirtualIps(watched) => self.on_virtual_ips(watched),
+            News::Mappings(watched) => self.on_mappings(watched),
+            News::Groups(watched) => self.on_groups(watched),
+            News::Claims(watched) => self.on_claims(watched),
+            News::Services(watched) => self.on_services(watched),
+        }
+    }
+
+    fn on_virtual_ips(&mut self, watched: Watched<Key, VirtualIpView>) {
+        match watched {
+            Watched::ListBegins => self.world.virtual_ips.begin_list(),
+            Watched::Is(_, _, vip) => self.put_virtual_ip(vip, Source::Watch),
+            Watched::IsNot(key, version) => {
+                self.world.virtual_ips.remove(&key, version, false);
+                self.virtual_ip_left(&key);
+            }
+            Watched::ListEnds => {
+                for (key, _) in self.world.virtual_ips.end_list().vanished {
+                    self.virtual_ip_left(&key);
+                }
+                self.reconsider_all();
+            }
+        }
+    }
+
+    fn put_virtual_ip(&mut self, vip: VirtualIpView, source: Source) {
+        let (key, version) = (vip.key.clone(), vip.version);
+        if let Put::New(_) = self.world.virtual_ips.put(key.clone(), version, vip, source) {
+            // Others of the same Service may have waited for it.
+            self.wake_in(key.namespace());
+        }
+    }
+
+    fn virtual_ip_left(&mut self, key: &Key) {
+        self.setbacks.remove(key);
+        self.wake_in(key.namespace());
+    }
+
+    fn on_mappings(&mut self, watched: Watched<Arc<str>, MappingView>) {
+        match watched {
+            Watched::ListBegins => self.world.mappings.begin_list(),
+            Watched::Is(name, version, mapping) => {
+                self.world.mappings.put(name, version, mapping, Source::Watch);
+            }
+            Watched::IsNot(name, version) => {
+                self.world.mappings.remove(&name, version, false);
+            }
+            Watched::ListEnds => drop(self.world.mappings.end_list()),
+        }
+        self.reconsider_all();
+    }
+
+    fn on_groups(&mut self, watched: Watched<PoolName, Box<PoolView>>) {
+        match watched {
+            Watched::ListBegins => self.world.groups.begin_list(),
+            Watched::Is(name, version, group) => {
+                let generation = group.generation;
+                let put = self.world.groups.put(name, version, *group, Source::Watch);
+                // The status of a pool is written often and says nothing new.
+                let Put::New(old) = put else { return };
+                if generation.is_some() && old.is_some_and(|old| old.generation == generation) {
+                    return;
+                }
+            }
+            Watched::IsNot(name, version) => {
+                self.world.groups.remove(&name, version, false);
+            }
+            Watched::ListEnds => drop(self.world.groups.end_list()),
+        }
+        self.reconsider_all();
+    }
+
+    fn on_claims(&mut self, watched: Watched<IpAddr, ClaimView>) {
+        match watched {
+            Watched::ListBegins => self.world.claims.begin_list(),
+            Watched::Is(_, _, claim) => self.put_claim(claim, Source::Watch),
+            Watched::IsNot(addr, version) => {
+                let pinned = self.calls.values().any(|(about, _)| *about == Some(addr));
+                if self.world.claims.remove(&addr, version, pinned).is_some() {
+                    self.wake_about(addr);
+                }
+            }
+            Watched::ListEnds => {
+                drop(self.world.claims.end_list());
+                self.reconsider_all();
+            }
+        }
+    }
+
+    fn put_claim(&mut self, claim: ClaimView, source: Source) {
+        let (addr, version) = (claim.addr, claim.version);
+        if let Put::New(_) = self.world.claims.put(addr, version, claim, source) {
+            self.wake_about(addr);
+        }
+    }
+
+    fn on_services(&mut self, watched: Watched<Key, Box<Service>>) {
+        match watched {
+            Watched::ListBegins => self.world.services.begin_list(),
+            Watched::Is(_, _, service) => self.put_service(*service, Source::Watch),
+            Watched::IsNot(key, version) => {
+                let pinned = self.calls.values().any(|(_, about)| about.as_ref() == Some(&key));
+                self.world.services.remove(&key, version, pinned);
+                self.wake_in(key.namespace());
+                self.wake_waiting();
+            }
+            Watched::ListEnds => {
+                drop(self.world.services.end_list());
+                self.reconsider_all();
+            }
+        }
+    }
+
+    fn put_service(&mut self, service: Service, source: Source) {
+        let key = observe::key(&service.metadata);
+        let version = observe::version(&service.metadata);
+        if let Put::New(_) = self.world.services.put(key.clone(), version, service, source) {
+            self.wake_in(key.namespace());
+        }
+    }
+
+    /// Something in the namespace changed.
+    fn wake_in(&mut self, namespace: &str) {
+        let keys = self.world.virtual_ips.keys().filter(|key| key.namespace() == namespace);
+        self.dirty.extend(keys.cloned());
+    }
+
+    /// Somebody took an address, gave it up or passed it on.
+    fn wake_about(&mut self, addr: IpAddr) {
+        let concerned = self.world.virtual_ips.values().filter(|vip| {
+            let its = vip.status.address();
+            its.is_none_or(|text| text.parse().is_ok_and(|its: IpAddr| its == addr))
+        });
+        self.dirty.extend(concerned.map(|vip| vip.key.clone()));
+    }
+
+    /// An address may have become free.
+    fn wake_waiting(&mut self) {
+        let waiting = self.world.virtual_ips.values().filter(|vip| vip.status.address().is_none());
+        self.dirty.extend(waiting.map(|vip| vip.key.clone()));
+    }
+}
+
+/// The claim and the Service that an effect writes.
+fn about(effect: &Effect) -> (Option<IpAddr>, Option<Key>) {
+    let service = match effect {
+        Effect::Copy { copy } => Some(observe::key(&copy.metadata)),
+        Effect::Align { copy, .. } | Effect::DropCopy { copy, .. } => Some(copy.clone()),
+        Effect::Convert { service, .. } | Effect::StopAsking { service, .. } => {
+            Some(service.clone())
+        }
+        Effect::Status { .. }
+        | Effect::Finalizers { .. }
+        | Effect::Take { .. }
+        | Effect::Pass { .. }
+        | Effect::EndReservation { .. }
+        | Effect::Release { .. } => None,
+    };
+    (effect.addr(), service)
+}

@@ -1,0 +1,129 @@
+//! Watches: each turns its kind's objects into news for the planner, and nothing else.
+
+use std::fmt::Debug;
+
+use futures::TryStream;
+use k8s_openapi::api::core::v1::Service;
+use kube::{
+    Api, Client, Resource as _, ResourceExt as _,
+    core::DeserializeGuard,
+    runtime::{watcher, watcher::Config, watcher::Event},
+};
+use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP, name};
+use tokio::sync::mpsc;
+
+use super::{observe, planner::News, view::Key};
+use crate::{
+    kinds::Served,
+    readiness::Listed,
+    services::{plan::Watched, watch::feed},
+};
+
+pub(super) async fn virtual_ips(client: Client, news: mpsc::Sender<News>, listed: Listed) {
+    let api: Api<DeserializeGuard<VirtualIP>> = Api::all(client);
+    let read = |object: DeserializeGuard<VirtualIP>| {
+        let gone = (observe::key(object.meta()), observe::version(object.meta()));
+        // One that cannot be read counts as absent.
+        match observe::virtual_ip(object) {
+            Some(view) => Watched::Is(view.key.clone(), view.version, view),
+            None => Watched::IsNot(gone.0, gone.1),
+        }
+    };
+    kind("virtualips", watcher(api, Config::default()), news, listed, News::VirtualIps, read).await;
+}
+
+/// Mappings, as long as their kind is served: without it there are none.
+pub(super) async fn mappings(
+    client: Client,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+    mut served: Served,
+) {
+    let api: Api<DeserializeGuard<GroupSegmentMapping>> = Api::all(client);
+    loop {
+        if served.now().await {
+            let read = |object: DeserializeGuard<GroupSegmentMapping>| {
+                let view = observe::mapping(&object);
+                Watched::Is(view.name.clone(), view.version, view)
+            };
+            let stream = watcher(api.clone(), Config::default());
+            let (news, listed) = (news.clone(), listed.clone());
+            tokio::select! {
+                () = kind("groupsegmentmappings", stream, news, listed, News::Mappings, read) => return,
+                () = served.becomes(false) => {}
+            }
+        }
+        for empty in [Watched::ListBegins, Watched::ListEnds] {
+            if news.send(News::Mappings(empty)).await.is_err() {
+                return;
+            }
+        }
+        listed.done();
+        served.becomes(true).await;
+    }
+}
+
+pub(super) async fn groups(client: Client, news: mpsc::Sender<News>, listed: Listed) {
+    let api: Api<DeserializeGuard<IPGroup>> = Api::all(client);
+    let read = |object: DeserializeGuard<IPGroup>| {
+        let view = observe::pool(&object);
+        Watched::Is(view.name.clone(), view.version, Box::new(view))
+    };
+    kind("ipgroups", watcher(api, Config::default()), news, listed, News::Groups, read).await;
+}
+
+pub(super) async fn claims(client: Client, news: mpsc::Sender<News>, listed: Listed) {
+    let api: Api<DeserializeGuard<IP>> = Api::all(client);
+    feed("ips", watcher(api, Config::default()), news, listed, |event| {
+        let watched = match event {
+            Event::Init => Some(Watched::ListBegins),
+            Event::InitDone => Some(Watched::ListEnds),
+            Event::Apply(ip) | Event::InitApply(ip) => {
+                observe::claim(&ip).map(|claim| Watched::Is(claim.addr, claim.version, claim))
+            }
+            Event::Delete(ip) => {
+                let version = observe::version(ip.meta());
+                name::parse(&ip.name_any()).ok().map(|addr| Watched::IsNot(addr, version))
+            }
+        };
+        watched.map(News::Claims).into_iter().collect()
+    })
+    .await;
+}
+
+pub(super) async fn services(client: Client, news: mpsc::Sender<News>, listed: Listed) {
+    let read = |object: Service| {
+        let key: Key = observe::key(&object.metadata);
+        Watched::Is(key, observe::version(&object.metadata), Box::new(observe::service(object)))
+    };
+    let stream = watcher(Api::<Service>::all(client), Config::default());
+    kind("services", stream, news, listed, News::Services, read).await;
+}
+
+/// A watch whose objects all count.
+async fn kind<K, S, Id, View>(
+    name: &'static str,
+    stream: S,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+    wrap: impl Fn(Watched<Id, View>) -> News,
+    read: impl Fn(K) -> Watched<Id, View>,
+) where
+    S: TryStream<Ok = Event<K>, Error = watcher::Error> + Send,
+    K: Debug,
+{
+    feed(name, stream, news, listed, |event| {
+        vec![wrap(match event {
+            Event::Init => Watched::ListBegins,
+            Event::InitDone => Watched::ListEnds,
+            Event::Apply(object) | Event::InitApply(object) => read(object),
+            Event::Delete(object) => match read(object) {
+                Watched::Is(id, version, _) | Watched::IsNot(id, version) => {
+                    Watched::IsNot(id, version)
+                }
+                other @ (Watched::ListBegins | Watched::ListEnds) => other,
+            },
+        })]
+    })
+    .await;
+}

@@ -1,0 +1,137 @@
+//! Everything that is known, and what can be asked about it.
+
+use std::{net::IpAddr, sync::Arc};
+
+use k8s_openapi::api::core::v1::Service;
+use landfall_ipam::{Book, Pool, PoolName};
+
+use super::{
+    observe,
+    view::{ClaimView, Key, MappingView, VirtualIpView},
+};
+use crate::services::{store::Store, view::PoolView};
+
+/// The newest known objects.
+#[derive(Debug, Default)]
+pub(super) struct World {
+    pub virtual_ips: Store<Key, VirtualIpView>,
+    pub mappings: Store<Arc<str>, MappingView>,
+    pub groups: Store<PoolName, PoolView>,
+    pub claims: Store<IpAddr, ClaimView>,
+    pub services: Store<Key, Service>,
+}
+
+impl World {
+    /// Whether every kind has been listed.
+    pub(super) fn has_listed(&self) -> bool {
+        self.virtual_ips.listed()
+            && self.mappings.listed()
+            && self.groups.listed()
+            && self.claims.listed()
+            && self.services.listed()
+    }
+
+    /// The Service that a `VirtualIP` exposes, unless it is on its way out.
+    pub(super) fn target(&self, vip: &VirtualIpView) -> Option<&Service> {
+        let service = self.services.get(&vip.target())?;
+        service.metadata.deletion_timestamp.is_none().then_some(service)
+    }
+
+    /// Whatever has the name of the copy.
+    pub(super) fn at_clones_place(&self, vip: &VirtualIpView) -> Option<&Service> {
+        self.services.get(&vip.clone_key())
+    }
+
+    /// The copy, if what has its name is this `VirtualIP`'s.
+    pub(super) fn clone_of(&self, vip: &VirtualIpView) -> Option<&Service> {
+        self.at_clones_place(vip).filter(|service| is_clone(service, &vip.uid))
+    }
+
+    /// Who shows the address, apart from those who may on behalf of this `VirtualIP`.
+    pub(super) fn stranger(&self, addr: IpAddr, vip: &VirtualIpView) -> Option<Key> {
+        let target = vip.target();
+        self.services
+            .values()
+            .filter(|service| !is_clone(service, &vip.uid))
+            .filter(|service| {
+                shows(service).chain(observe::external_ips(service)).any(|ip| ip == addr)
+            })
+            .map(|service| observe::key(&service.metadata))
+            .find(|key| *key != target)
+    }
+
+    /// The first `IPGroup`, in the order in which they serve, that covers the address.
+    pub(super) fn group_of(&self, addr: IpAddr) -> Option<PoolName> {
+        let mut book = Book::new();
+        book.replace_pools(self.group_pools().cloned());
+        book.pool_of(addr).map(|pool| pool.name.clone())
+    }
+
+    /// The mapping that covers the address, the lowest name first.
+    pub(super) fn mapping_of(&self, addr: IpAddr) -> Option<&MappingView> {
+        self.usable_mappings().find(|(_, pool)| pool.contains(addr)).map(|(mapping, _)| mapping)
+    }
+
+    /// Mappings that can be read, in the order of their names.
+    pub(super) fn usable_mappings(&self) -> impl Iterator<Item = (&MappingView, &Pool)> {
+        self.mappings.values().filter_map(|mapping| Some((mapping, mapping.pool.as_ref().ok()?)))
+    }
+
+    /// What can be given now: an exclusion in any pool that covers an address holds, and whatever a
+    /// claim names or a Service shows is taken.
+    pub(super) fn book(&self) -> Book {
+        let mappings = self.usable_mappings().map(|(_, pool)| pool);
+        let mut book = Book::new();
+        book.replace_pools(mappings.chain(self.group_pools()).cloned());
+        for claim in self.claims.values() {
+            book.take(claim.addr);
+        }
+        for service in self.services.values() {
+            for addr in shows(service).chain(observe::external_ips(service)) {
+                book.take(addr);
+            }
+        }
+        book
+    }
+
+    /// Every claim that is this `VirtualIP`'s, the lowest address first.
+    pub(super) fn claims_of<'a>(
+        &'a self,
+        vip: &'a VirtualIpView,
+    ) -> impl Iterator<Item = &'a ClaimView> {
+        self.claims.values().filter(|claim| claim.is_of(vip))
+    }
+
+    fn group_pools(&self) -> impl Iterator<Item = &Pool> {
+        self.groups.values().filter_map(|view| view.pool.as_ref().ok())
+    }
+}
+
+/// Whether a Service is the copy that belongs to the `VirtualIP` of this uid.
+pub(super) fn is_clone(service: &Service, vip: &str) -> bool {
+    let owners = service.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|owner| owner.kind == observe::KIND && owner.uid == vip)
+}
+
+pub(super) fn is_load_balancer(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer")
+}
+
+/// The addresses in the Service's ingress.
+pub(super) fn shows(service: &Service) -> impl Iterator<Item = IpAddr> {
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+    ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok())
+}
+
+/// Whether the Service's ingress holds anything.
+pub(super) fn shows_something(service: &Service) -> bool {
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    balancer.and_then(|balancer| balancer.ingress.as_ref()).is_some_and(|all| !all.is_empty())
+}
+
+/// The address that the Service asks for.
+pub(super) fn asks_for(service: &Service) -> Option<&str> {
+    let asked = service.spec.as_ref()?.load_balancer_ip.as_deref()?;
+    (!asked.is_empty()).then_some(asked)
+}
