@@ -121,11 +121,21 @@ fn slot(
     };
     let shown = service.shows.iter().copied().find(|addr| Family::of(*addr) == family);
     let lost = shown.and_then(|addr| no_longer_shared(world, service, addr));
+    let has_shown = |addr: &IpAddr| {
+        Family::of(*addr) == family && claims.iter().any(|claim| claim.addr == *addr)
+    };
+    // What it shows comes before what a claim keeps for it: that is in use, and the claim on it may
+    // only be unknown here.
+    let to_adopt = shown.filter(|_| lost.is_none() && !service.shows.iter().any(has_shown));
+    let known = |addr: &IpAddr| world.claim(*addr).is_some() || world.book.pool_of(*addr).is_some();
+    if let Some(addr) = to_adopt.filter(known) {
+        return (adopt(world, service, addr), refused);
+    }
     if let Some(addr) = current(service, claims, family) {
         return (has(world, addr), refused.or(lost));
     }
-    if let Some(addr) = shown.filter(|_| lost.is_none()) {
-        return (adopt(world, service, addr), refused);
+    if to_adopt.is_some() {
+        return (Slot::Foreign, refused);
     }
     if let Some(refusal) = refused {
         return (Slot::Nothing(refusal), None);

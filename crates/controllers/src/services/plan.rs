@@ -13,8 +13,8 @@ use std::{
 use jiff::Timestamp;
 use landfall_ipam::{PoolName, Reason, Refusal};
 
-use self::repair::Repair;
 pub use self::repair::RepairMode;
+use self::{confirm::Doubts, repair::Repair};
 pub(crate) use self::{
     due::{Delay, delay_after},
     news::Watched,
@@ -34,6 +34,7 @@ use super::{
     world::{Busy, World},
 };
 
+mod confirm;
 mod due;
 mod freed;
 mod news;
@@ -101,6 +102,7 @@ pub(super) struct Planner {
     missing: BTreeMap<ServiceKey, Duration>,
     /// Services that claims named and that did not come in time.
     orphaned: BTreeSet<ServiceKey>,
+    doubts: Doubts,
     /// How many claims of such were released.
     collected: u64,
     settings: Settings,
@@ -302,9 +304,10 @@ impl Planner {
                 let said = status::Said::refused(&service.shows, std::slice::from_ref(&refusal));
                 self.wait(&service, &[refusal]);
                 if !self.publish(&service, None, &said, now, effects) {
-                    let its_own =
-                        self.world.claims_of(&service).into_iter().map(|claim| claim.addr);
-                    let keep: Vec<_> = its_own.chain(service.shows.iter().copied()).collect();
+                    let claims = self.world.claims_of(&service).into_iter();
+                    let wanted = claims.filter(|claim| wants(&service, claim));
+                    let keep = wanted.map(|claim| claim.addr).chain(service.shows.iter().copied());
+                    let keep: Vec<_> = keep.collect();
                     self.release_all_but(key, &keep, now, effects);
                 }
             }
@@ -370,10 +373,10 @@ impl Planner {
             .filter(|addr| !service.shows.contains(addr))
             .filter_map(|addr| self.world.claim(*addr).cloned())
             .collect();
-        let wanted = |claim: &ClaimView| {
-            claim.holder(service).is_some_and(|holder| could_want(service, holder, claim))
-        };
-        if !fresh.iter().all(wanted) {
+        if !self.is_withdrawal_confirmed(service, addrs) {
+            return;
+        }
+        if !fresh.iter().all(|claim| wants(service, claim)) {
             // Something else stands in its place. It must go first: while it is there, another
             // operator may rightly think that our claim is left over.
             let kept: Vec<_> =
@@ -416,6 +419,9 @@ impl Planner {
     }
 
     fn touch(&mut self, service: &ServiceView, claim: &ClaimView, effects: &mut Vec<Effect>) {
+        if !self.is_no_older_than(service, claim) {
+            return;
+        }
         let new = status::holder_now(service);
         let mut holders = claim.holders().to_vec();
         match holders.iter_mut().find(|holder| holder.key == service.key) {
@@ -558,6 +564,11 @@ impl Planner {
     fn is_engaged(&self, key: &ServiceKey) -> bool {
         self.calls.contains_key(key) || self.looks.contains_key(key)
     }
+}
+
+/// Whether the Service itself could still want an address that a claim keeps for it.
+fn wants(service: &ServiceView, claim: &ClaimView) -> bool {
+    claim.holder(service).is_some_and(|holder| could_want(service, holder, claim))
 }
 
 #[cfg(test)]

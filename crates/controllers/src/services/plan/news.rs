@@ -216,6 +216,7 @@ impl Planner {
             return;
         };
         self.forget_missing(key);
+        self.doubts.forget(key);
         self.repair.stir(key);
         let showed = old.map(|old| old.shows).unwrap_or_default();
         for addr in &shows {
@@ -237,6 +238,7 @@ impl Planner {
         for addr in &old.shows {
             self.unshow(*addr, &old.key);
         }
+        self.doubts.forget(&old.key);
         self.repair.stir(&old.key);
         self.waiting.clear(&old.key);
         self.service_delays.remove(&old.key);

@@ -71,11 +71,15 @@ impl Planner {
             Effect::LookAtService { key, known } => {
                 match result {
                     Ok(Answer::NoService) => {
+                        self.looked_at(&key);
                         if let Some(old) = known.and_then(|at| self.world.services.bury(&key, at)) {
                             self.service_left(&old);
                         }
                     }
-                    Ok(answer) => self.take_in_service(&key, answer),
+                    Ok(answer) => {
+                        self.take_in_service(&key, answer);
+                        self.looked_at(&key);
+                    }
                     Err(Failure::NotSent) => {}
                     Err(_) => {
                         self.looks.insert(key.clone(), soon(now));
@@ -194,12 +198,14 @@ impl Planner {
         match result {
             Ok(Answer::Claim(claim)) => {
                 self.take_in_claim(addr, claim);
+                self.confirm(addr);
             }
             Ok(Answer::NoClaim) => {
                 if let Some(old) = known.and_then(|at| self.world.claims.bury(&addr, at)) {
                     self.claim_left(&old);
                 }
                 self.unbusy(addr);
+                self.confirm(addr);
             }
             Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
             Err(_) => {

@@ -8,7 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 use landfall_api::{IPGroupStatus, condition};
-use landfall_ipam::{ClaimFact, HolderFact, Pool, PoolName, Violation, check, clash};
+use landfall_ipam::{ClaimFact, Family, HolderFact, Pool, PoolName, Violation, check, clash};
 
 use super::super::{
     effect::{Answer, Effect, Failure, Then},
@@ -119,6 +119,15 @@ impl Change {
     }
 }
 
+/// Somebody of whom a claim would say an older version than it does.
+fn backwards(claim: &ClaimView, next: &[HolderView]) -> Option<ServiceKey> {
+    let older = |one: &&HolderView| {
+        let mut before = claim.holders().iter().filter(|other| other.key == one.key);
+        before.any(|other| other.seen > one.seen)
+    };
+    next.iter().find(older).map(|holder| holder.key.clone())
+}
+
 /// The API server: objects, versions, and the history that watches read.
 #[derive(Debug, Default)]
 pub(in crate::services) struct Cluster {
@@ -130,6 +139,9 @@ pub(in crate::services) struct Cluster {
     pub(super) namespaces: BTreeMap<String, (Version, BTreeMap<String, String>)>,
     pub(super) outsiders: BTreeMap<Outsider, (Version, Vec<IpAddr>)>,
     pub(super) history: Vec<Change>,
+    /// Writes of operators that took something from a Service which its user did not give up, or that
+    /// made a claim say less than it knew.
+    pub(in crate::services) wrongs: Vec<String>,
     /// Every write that took hold, apart from the users'.
     pub(in crate::services) writes: Vec<&'static str>,
 }
@@ -386,7 +398,10 @@ impl Cluster {
                 match self.claims.get(addr) {
                     None => Err(Failure::NotFound),
                     Some(claim) if claim.version != *version => Err(Failure::Conflict),
-                    Some(_) => {
+                    Some(claim) => {
+                        let back = backwards(claim, holders);
+                        self.wrongs
+                            .extend(back.map(|key: ServiceKey| format!("{key} seen backwards")));
                         self.writes.push("touch");
                         let claim = self.put_claim(*addr, pool.clone(), holders.clone());
                         Ok(Answer::Claim(if *end_reservation {
@@ -405,6 +420,8 @@ impl Cluster {
                     return Err(Failure::Conflict);
                 }
                 if let Some(addrs) = ingress {
+                    let taken = self.taken_unasked(&stored.view, addrs);
+                    self.wrongs.extend(taken.map(|addr| format!("{addr} taken from {key}")));
                     stored.view.shows.clone_from(addrs);
                     stored.view.shows_other = false;
                 }
@@ -462,6 +479,24 @@ impl Cluster {
             }
             Effect::Note(_) => Ok(Answer::Done),
         }
+    }
+
+    /// An address that a Service would lose by showing these, though a claim names it and it agrees
+    /// with all who share it.
+    fn taken_unasked(&self, service: &ServiceView, next: &[IpAddr]) -> Option<IpAddr> {
+        let rightly = |addr: &IpAddr| {
+            let claim = self.claims.get(addr);
+            claim.is_some_and(|claim| {
+                claim.holder(service).is_some() && claim.clash(service).is_none()
+            })
+        };
+        let asked_away = |addr: &IpAddr| {
+            let asked = service.request.of(Family::of(*addr));
+            asked.is_some_and(|asked| asked != *addr && next.contains(&asked))
+        };
+        let lost = service.shows.iter().copied().filter(|addr| !next.contains(addr));
+        lost.filter(|addr| service.families.contains(&Family::of(*addr)))
+            .find(|addr| rightly(addr) && !asked_away(addr))
     }
 
     /// The second half of a release, after `live` was read.

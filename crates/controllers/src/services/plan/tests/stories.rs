@@ -193,6 +193,7 @@ proptest! {
             happen(&mut sim, step);
             let wrong = sim.cluster.shown_without_claim();
             prop_assert!(wrong.is_empty(), "after {step:?}: {wrong:?}");
+            prop_assert!(sim.cluster.wrongs.is_empty(), "{step:?}: {:?}", sim.cluster.wrongs);
             let clashing = sim.cluster.recorded_clashes();
             prop_assert!(clashing.is_empty(), "after {step:?}: {clashing:?}");
         }
