@@ -121,3 +121,55 @@ fn a_quota_counts_a_shared_address_once() {
     assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.0"]);
     assert_eq!(condition_of(&sim, "shop/c").1, "QuotaExceeded");
 }
+
+/// Lets one operator work until it has nothing left to do; the other's watches stand still.
+fn work(sim: &mut Sim, operator: usize) {
+    loop {
+        let news: Vec<_> = KINDS.map(|kind| sim.deliver(operator, kind, usize::MAX)).into();
+        let planned = sim.plan(operator);
+        if planned == 0 && !news.contains(&true) {
+            return;
+        }
+        while sim.calls(operator) > 0 {
+            sim.take_hold(operator, 0);
+            sim.take_hold(operator, 0);
+            sim.answer(operator, 0);
+        }
+    }
+}
+
+#[test]
+fn a_disagreement_that_is_over_takes_no_address_away() {
+    let mut sim = Sim::new(2);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0/32", "");
+    for operator in 0..2 {
+        for kind in KINDS {
+            sim.list(operator, kind);
+        }
+    }
+    share(&mut sim, "shop/red", "k", 80);
+    share(&mut sim, "shop/blue", "k", 443);
+    sim.settle();
+    assert_eq!(sim.cluster.claims[&ip("10.0.0.0")].holders().len(), 2);
+    // Red does not want to share any more, loses the address, and has it alone when blue is gone.
+    sim.cluster.edit_service("shop/red", |stored| stored.view.terms = None);
+    work(&mut sim, 0);
+    assert_eq!(shown_by(&sim, "shop/red"), [] as [&str; 0]);
+    sim.cluster.delete_service("shop/blue");
+    work(&mut sim, 0);
+    assert_eq!(shown_by(&sim, "shop/red"), ["10.0.0.0"]);
+    // The other operator knows the Services as they are and the claim as it was.
+    sim.deliver(1, Kind::Services, usize::MAX);
+    for _ in 0..3 {
+        sim.plan(1);
+        while sim.calls(1) > 0 {
+            sim.take_hold(1, 0);
+            sim.take_hold(1, 0);
+            sim.answer(1, 0);
+        }
+    }
+    assert_eq!(sim.cluster.wrongs, [] as [&str; 0]);
+    assert_eq!(shown_by(&sim, "shop/red"), ["10.0.0.0"]);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/red"), ["10.0.0.0"]);
+}
