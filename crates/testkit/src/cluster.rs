@@ -98,6 +98,12 @@ pub fn shown(service: &Service) -> Vec<IpAddr> {
     ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect()
 }
 
+/// The addresses in `spec.externalIPs`, where the copies of `VirtualIP`s show theirs.
+pub fn external(service: &Service) -> Vec<IpAddr> {
+    let listed = service.spec.as_ref().and_then(|spec| spec.external_ips.as_deref());
+    listed.unwrap_or_default().iter().filter_map(|text| text.parse().ok()).collect()
+}
+
 fn key(service: &Service) -> String {
     format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any())
 }
@@ -163,8 +169,8 @@ fn holders(ip: &IP, find: impl Fn(&str, &str) -> Option<String>) -> Vec<Named> {
 /// One change of one object.
 #[derive(Clone, Debug)]
 enum Change {
-    /// A Service by `namespace/name`, its identity, and what it shows.
-    Service(String, String, Vec<IpAddr>),
+    /// A Service by `namespace/name`, its identity, what it shows, and its external addresses.
+    Service(String, String, Vec<IpAddr>, Vec<IpAddr>),
     ServiceGone(String),
     /// A claim and the Services it names.
     Claim(IpAddr, Vec<Named>),
@@ -202,7 +208,8 @@ impl Recorder {
         tasks.spawn(record(services, services_from, Arc::clone(&changes), |service, there| {
             let (key, id, shows) = (key(&service), identity_of(&service), shown(&service));
             let gone = Change::ServiceGone(key.clone());
-            Some(if there { Change::Service(key, id, shows) } else { gone })
+            let external = external(&service);
+            Some(if there { Change::Service(key, id, shows, external) } else { gone })
         }));
         let before = Snapshot { claims: claims.items, services: all.items };
         Ok(Self { client: client.clone(), before, changes, tasks })
@@ -310,7 +317,7 @@ impl History {
         let mut problems = Vec::new();
         for (revision, change) in &self.changes {
             let touched: BTreeSet<IpAddr> = match change {
-                Change::Service(key, id, shows) => {
+                Change::Service(key, id, shows, _) => {
                     services.insert(key, (id, shows));
                     shows.iter().copied().collect()
                 }
@@ -350,11 +357,38 @@ impl History {
         problems
     }
 
+    /// Every revision at which an address that somebody answered for, by ingress or external
+    /// address, was left without anybody.
+    pub fn gaps(&self) -> Vec<(u64, IpAddr)> {
+        let mut answers: BTreeMap<String, BTreeSet<IpAddr>> = self
+            .before
+            .services
+            .iter()
+            .map(|service| (key(service), shown(service).into_iter().chain(external(service))))
+            .map(|(key, addrs)| (key, addrs.collect()))
+            .collect();
+        let mut gaps = Vec::new();
+        for (revision, change) in &self.changes {
+            let old = match change {
+                Change::Service(key, _, shows, external) => {
+                    let addrs = shows.iter().chain(external).copied().collect();
+                    answers.insert(key.clone(), addrs)
+                }
+                Change::ServiceGone(key) => answers.remove(key),
+                Change::Claim(..) | Change::ClaimGone(_) => None,
+            };
+            let left = |addr: &IpAddr| !answers.values().any(|addrs| addrs.contains(addr));
+            let lost = old.into_iter().flatten().filter(left);
+            gaps.extend(lost.map(|addr| (*revision, addr)));
+        }
+        gaps
+    }
+
     /// What a Service showed, one entry per change of it, oldest first.
     pub fn shown_by(&self, wanted: &str) -> Vec<Vec<IpAddr>> {
         let mut all: Vec<Vec<IpAddr>> = Vec::new();
         for change in self.changes.values() {
-            if let Change::Service(key, _, shows) = change
+            if let Change::Service(key, _, shows, _) = change
                 && key == wanted
                 && all.last() != Some(shows)
             {
@@ -375,7 +409,7 @@ impl History {
             .collect();
         let mut moved = Vec::new();
         for change in self.changes.values() {
-            let Change::Service(key, id, shows) = change else { continue };
+            let Change::Service(key, id, shows, _) = change else { continue };
             if shows.is_empty() {
                 continue;
             }
@@ -453,7 +487,7 @@ mod tests {
         let next: IpAddr = "10.0.0.2".parse().unwrap();
         let id = |name: &str| format!("Service/shop/{name}/1");
         let shows = |name: &str, addrs: &[IpAddr]| {
-            Change::Service(format!("shop/{name}"), id(name), addrs.to_vec())
+            Change::Service(format!("shop/{name}"), id(name), addrs.to_vec(), Vec::new())
         };
         let named = |name: &str, port: Option<&str>| Named {
             id: id(name),

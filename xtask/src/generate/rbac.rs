@@ -11,7 +11,7 @@ const NAMESPACE: &str = "landfall-system";
 const ACCOUNT: &str = "landfall-operator";
 /// What the old kinds need on top. A role of its own, because a cluster without them can do without
 /// it when the operator runs with `--controllers=services`.
-const MIGRATION: &str = "landfall-migration";
+const MIGRATION: &str = "landfall-operator-migration";
 /// What everybody who may change a namespace may do with the old kinds.
 const EDIT: &str = "landfall-edit";
 /// What everybody who may look at a namespace may also read.

@@ -6,6 +6,8 @@ mod cli;
 mod docs;
 mod election;
 mod leadership;
+#[cfg(test)]
+mod migration;
 // The attribute tells clippy that the helpers in there are tests, too.
 #[cfg(test)]
 mod services;

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Method;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
@@ -13,11 +15,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
-use landfall_api::{IP, IPGroup, name, words};
+use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP, VirtualIPSpec, name, words};
 use landfall_testkit::cluster::{self, Snapshot};
 use landfall_testkit::control_plane::client_from;
 use landfall_testkit::proxy::Record;
-use landfall_testkit::{ControlPlane, Operator, Proxy, wait};
+use landfall_testkit::{ControlPlane, Operator, Proxy, builders, wait};
 use serde_json::{Value, json};
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard, OnceCell};
 
@@ -90,18 +92,76 @@ pub(crate) struct Arena {
 
 pub(crate) async fn arena() -> Arena {
     static ARENA: Mutex<Option<ControlPlane>> = Mutex::const_new(None);
-    let mut slot = ARENA.lock().await;
-    if slot.is_none() {
-        *slot = Some(plane().await);
-    }
-    let plane = MutexGuard::map(slot, |slot| slot.as_mut().expect("it was just made"));
-    let client = plane.admin_client().await.unwrap();
-    let arena = Arena { plane, client };
-    arena.clear().await;
+    Arena::on(&ARENA).await
+}
+
+/// Another one, on which the kinds of earlier releases are installed, too.
+pub(crate) async fn old_arena() -> Arena {
+    static ARENA: Mutex<Option<ControlPlane>> = Mutex::const_new(None);
+    let arena = Arena::on(&ARENA).await;
+    arena.install_old_kinds().await;
+    arena.clear_old_kinds().await;
     arena
 }
 
 impl Arena {
+    async fn on(slot: &'static Mutex<Option<ControlPlane>>) -> Self {
+        let mut slot = slot.lock().await;
+        if slot.is_none() {
+            *slot = Some(plane().await);
+        }
+        let plane = MutexGuard::map(slot, |slot| slot.as_mut().expect("it was just made"));
+        let client = plane.admin_client().await.unwrap();
+        let arena = Self { plane, client };
+        arena.clear().await;
+        arena
+    }
+
+    pub(crate) async fn install_old_kinds(&self) {
+        self.plane.install_crds(&root().join("deploy/crds/legacy")).await.unwrap();
+        // A new kind answers "storage is (re)initializing" for a while after it is established.
+        let vips: Api<VirtualIP> = Api::all(self.client.clone());
+        let mappings: Api<GroupSegmentMapping> = Api::all(self.client.clone());
+        wait::until("the old kinds", LONG, async || {
+            vips.list(&ListParams::default()).await?;
+            mappings.list(&ListParams::default()).await
+        })
+        .await
+        .unwrap();
+    }
+
+    async fn clear_old_kinds(&self) {
+        delete_all::<ValidatingAdmissionPolicyBinding>(&Api::all(self.client.clone())).await;
+        delete_all::<ValidatingAdmissionPolicy>(&Api::all(self.client.clone())).await;
+        // The API server learns by a watch of its own that they are gone.
+        let (vips, services) = (
+            Api::<VirtualIP>::default_namespaced(self.client.clone()),
+            Api::<Service>::default_namespaced(self.client.clone()),
+        );
+        let vip = VirtualIP::new("probe", VirtualIPSpec::default());
+        let service = builders::load_balancer("probe");
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        wait::until("policies of earlier tests to go", LONG, async || {
+            vips.create(&dry, &vip).await?;
+            services.create(&dry, &service).await
+        })
+        .await
+        .unwrap();
+        delete_all::<GroupSegmentMapping>(&Api::all(self.client.clone())).await;
+        let all: Api<VirtualIP> = Api::all(self.client.clone());
+        for vip in all.list(&ListParams::default()).await.unwrap() {
+            let vips: Api<VirtualIP> =
+                Api::namespaced(self.client.clone(), &vip.namespace().unwrap());
+            let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            vips.patch(&vip.name_any(), &PatchParams::default(), &none).await.unwrap();
+            delete(&vips, &vip).await;
+        }
+    }
+
+    pub(crate) async fn kubectl(&self, args: &[&str]) -> String {
+        self.plane.kubectl(args).await.unwrap()
+    }
+
     pub(crate) async fn tenant(&self, namespace: &str) -> Tenant {
         Tenant::new(&self.plane, namespace).await
     }

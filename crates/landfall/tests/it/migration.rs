@@ -1,0 +1,143 @@
+//! The old kinds on a real API server: they keep working, and become Services without a gap.
+
+mod admission;
+mod crashes;
+mod exposing;
+mod migrating;
+mod recorded;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use landfall_api::group_segment_mapping::GroupSegmentMappingSpec;
+use landfall_api::virtualip::State;
+use landfall_api::{GroupSegmentMapping, VirtualIP, VirtualIPSpec, VirtualIPStatus, words};
+use landfall_testkit::builders::{ServiceBuilder as _, load_balancer};
+use landfall_testkit::{cluster, wait};
+use serde_json::{Value, json};
+
+use crate::stage::{Arena, LONG, Tenant, ip};
+
+const VALID: &str = "successfully allocated an IP address";
+const MIGRATED: &str = "VirtualIP has been migrated";
+
+/// The user of `VirtualIPs` in one namespace.
+struct Old {
+    tenant: Tenant,
+    vips: Api<VirtualIP>,
+}
+
+impl Old {
+    async fn new(arena: &Arena, namespace: &str) -> Self {
+        let tenant = arena.tenant(namespace).await;
+        let vips = Api::namespaced(tenant.client.clone(), namespace);
+        Self { tenant, vips }
+    }
+
+    async fn mapping(&self, name: &str, segment: &str, excluded: &[&str]) {
+        let all: Api<GroupSegmentMapping> = Api::all(self.tenant.client.clone());
+        let spec = GroupSegmentMappingSpec {
+            keepalived_group: "ns/kg".into(),
+            segment: segment.into(),
+            excluded_ips: Some(excluded.iter().map(ToString::to_string).collect()),
+        };
+        let mapping = GroupSegmentMapping::new(name, spec);
+        all.create(&PostParams::default(), &mapping).await.unwrap();
+    }
+
+    /// A plain Service to be exposed.
+    async fn service(&self, name: &str) -> Service {
+        let service = load_balancer(name).of_type("ClusterIP").labelled("app", name);
+        self.tenant.create(service).await
+    }
+
+    async fn expose(&self, name: &str, service: &str, addr: Option<&str>) {
+        let spec = VirtualIPSpec { service: service.into(), ip: addr.map(str::to_owned) };
+        let vip = VirtualIP::new(name, spec);
+        self.vips.create(&PostParams::default(), &vip).await.unwrap();
+    }
+
+    async fn migrate(&self, name: &str) {
+        let annotations = json!({words::ANNOTATION_MIGRATE: ""});
+        self.patch(name, json!({"metadata": {"annotations": annotations}})).await;
+    }
+
+    async fn patch(&self, name: &str, patch: Value) {
+        self.vips.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    async fn delete(&self, name: &str) {
+        self.vips.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    async fn copy(&self, name: &str) -> Option<Service> {
+        self.tenant.services.get_opt(&format!("{name}-keepalived-clone")).await.unwrap()
+    }
+
+    /// Waits for a state and a part of its message.
+    async fn is(&self, name: &str, state: State, fragment: &str) -> VirtualIPStatus {
+        let what = format!("VirtualIP {} to be {state:?} {fragment:?}", self.tenant.key(name));
+        wait::until(what, LONG, async || {
+            let vip = self.vips.get(name).await.map_err(|error| error.to_string())?;
+            let status = vip.status.unwrap_or_default();
+            let there = status.state.as_deref() == Some(state.as_str())
+                && status.message.as_deref().is_some_and(|message| message.contains(fragment));
+            if there { Ok(status) } else { Err(format!("{status:?}")) }
+        })
+        .await
+        .unwrap()
+    }
+
+    async fn goes(&self, name: &str) {
+        wait::until(format!("VirtualIP {name} to go"), LONG, async || {
+            match self.vips.get_opt(name).await {
+                Ok(None) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .unwrap();
+    }
+
+    /// A migration that is over in every respect.
+    async fn is_migrated(&self, name: &str, service: &str, addr: &str) {
+        let status = self.is(name, State::Migrated, MIGRATED).await;
+        assert_eq!(status.ip.as_deref(), Some(addr), "{name}");
+        assert_eq!(status.service.as_deref(), Some(service), "{name}");
+        assert_eq!(
+            (status.gsm, status.keepalived_group, status.cloned_service),
+            (None, None, None),
+            "{name}"
+        );
+        let vip = self.vips.get(name).await.unwrap();
+        assert_eq!(vip.finalizers(), <[String; 0]>::default(), "{name}");
+        assert!(self.copy(name).await.is_none(), "{name}");
+        let shown = self.tenant.get(service).await;
+        assert_eq!(cluster::shown(&shown), [ip(addr)], "{name}");
+        let claim = self.tenant.claim(addr).await.unwrap();
+        assert!(!claim.labels().contains_key(words::LABEL_GSM), "{name}: {claim:?}");
+        assert_eq!(claim.annotations()[words::ANNOTATION_OWNER], self.tenant.key(service));
+    }
+}
+
+/// What can change without anybody's asking, as text that tells when it did.
+async fn versions(client: &Client) -> Vec<String> {
+    let vips: Api<VirtualIP> = Api::all(client.clone());
+    let seen = cluster::Snapshot::take(client).await.unwrap();
+    let vips = vips.list(&ListParams::default()).await.unwrap();
+    let version = |kind: &str, key: String, version: Option<String>| {
+        format!("{kind} {key} at {}", version.unwrap_or_default())
+    };
+    let key = |namespace: Option<String>, name: String| {
+        format!("{}/{name}", namespace.unwrap_or_default())
+    };
+    let mut all: Vec<_> =
+        seen.claims.iter().map(|ip| version("IP", ip.name_any(), ip.resource_version())).collect();
+    all.extend(seen.services.iter().map(|service| {
+        version("Service", key(service.namespace(), service.name_any()), service.resource_version())
+    }));
+    all.extend(vips.iter().map(|vip| {
+        version("VirtualIP", key(vip.namespace(), vip.name_any()), vip.resource_version())
+    }));
+    all
+}
