@@ -169,13 +169,18 @@ impl Applier {
     /// deletion holds only for that very version.
     async fn release(&self, vip: &Key, known: &ClaimView, copy: &Key) -> Result<Answer, Failure> {
         let live = found(self.virtual_ips(vip).get(vip.name()).await)?;
+        let readable = live.as_ref().is_none_or(|live| live.0.is_ok());
         let live = live.and_then(observe::virtual_ip).filter(|live| known.is_of(live));
-        if live.as_ref().is_some_and(|live| !live.deleting) {
+        // Whoever cannot be read may well be the one that is named.
+        if !readable || live.as_ref().is_some_and(|live| !live.deleting) {
             return Ok(Answer::Kept);
         }
-        let uid = live.as_ref().map(|live| live.uid.clone());
         let copied = found(self.services(copy).get(copy.name()).await)?;
-        if copied.is_some_and(|copied| uid.is_some_and(|uid| is_clone(&copied, &uid))) {
+        let in_use = copied.is_some_and(|copied| match &live {
+            Some(live) => is_clone(&copied, &live.uid),
+            None => observe::external_ips(&copied).contains(&known.addr),
+        });
+        if in_use {
             return Ok(Answer::Kept);
         }
         let delete = DeleteParams {

@@ -24,7 +24,7 @@ pub(super) enum Effect {
     /// Take the reservation off a claim at exactly this version.
     EndReservation { addr: IpAddr, version: Version },
     /// Look at the `VirtualIP` and its copy live, and delete its claim at exactly this version if the
-    /// one is on its way out and the other gone.
+    /// one is gone or on its way out and the other gone.
     Release { claim: ClaimView, copy: Key },
     /// Make the copy.
     Copy { copy: Box<Service> },

@@ -17,7 +17,7 @@ use landfall_api::{
 use super::{
     effect::{Effect, Note, Reason, Tenure},
     observe,
-    view::{ClaimView, MappingView, VirtualIpView},
+    view::{CLONE_SUFFIX, ClaimView, Key, MappingView, VirtualIpView},
     world::World,
 };
 
@@ -41,6 +41,24 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
         }
     }
     expose::plan(world, vip)
+}
+
+/// What a `VirtualIP` of this name left behind that is gone, or that another one of the name replaced:
+/// a claim on one of these addresses, if nobody shows it any more.
+pub(super) fn left_over<'a>(
+    world: &World,
+    key: &Key,
+    addrs: impl IntoIterator<Item = &'a IpAddr>,
+) -> Option<Effect> {
+    let now = world.virtual_ips.get(key);
+    let mut claims = addrs.into_iter().filter_map(|addr| world.claims.get(addr));
+    let claim = claims.find(|claim| {
+        claim.named_virtual_ip() == Some(key)
+            && !now.is_some_and(|vip| claim.is_of(vip))
+            && !world.is_shown(claim.addr)
+    })?;
+    let copy = Key::new(key.namespace(), &format!("{}{CLONE_SUFFIX}", key.name()));
+    Some(Effect::Release { claim: claim.clone(), copy })
 }
 
 /// Undoes what was done for it: first the copy, then the claim, then the finalizers.

@@ -17,7 +17,7 @@ use super::{
     effect::{Answer, Effect, Failure, Report},
     observe, plan,
     view::{ClaimView, Key, MappingView, VirtualIpView},
-    world::World,
+    world::{World, shows},
 };
 use crate::services::{
     plan::{Delay, Now, Watched, delay_after},
@@ -50,12 +50,15 @@ pub(super) struct Planner {
     /// The claim or Service that the call of each `VirtualIP` is about.
     calls: BTreeMap<Key, (Option<IpAddr>, Option<Key>)>,
     setbacks: BTreeMap<Key, Setback>,
+    /// Where claims that name each `VirtualIP` are, whether it exists or not. Some may be gone.
+    named: BTreeMap<Key, BTreeSet<IpAddr>>,
 }
 
 impl Planner {
     /// Looks at everything anew, as after gaining leadership.
     pub(super) fn reconsider_all(&mut self) {
         self.dirty.extend(self.world.virtual_ips.keys().cloned());
+        self.dirty.extend(self.named.keys().cloned());
     }
 
     /// The uptime at which there is something to do even without news.
@@ -88,12 +91,17 @@ impl Planner {
     }
 
     fn next(&self, key: &Key, now: Now) -> Option<Effect> {
-        let vip = self.world.virtual_ips.get(key)?;
-        let step = plan::plan(&self.world, vip)?;
-        match self.setbacks.get(key).filter(|setback| setback.delay.holds(now)) {
-            None => Some(step),
-            Some(Setback { words: Some(words), .. }) => plan::refused(vip, &step, words),
-            Some(Setback { words: None, .. }) => None,
+        let setback = self.setbacks.get(key).filter(|setback| setback.delay.holds(now));
+        let vip = self.world.virtual_ips.get(key);
+        let step = vip.and_then(|vip| plan::plan(&self.world, vip));
+        let left_over = || plan::left_over(&self.world, key, self.named.get(key)?);
+        let step = step.or_else(left_over)?;
+        match (setback, vip) {
+            (None, _) => Some(step),
+            (Some(Setback { words: Some(words), .. }), Some(vip)) => {
+                plan::refused(vip, &step, words)
+            }
+            (Some(_), _) => None,
         }
     }
 
@@ -150,6 +158,9 @@ impl Planner {
             Answer::Released => {
                 if let Effect::Release { claim, .. } = effect {
                     self.world.claims.bury(&claim.addr, claim.version);
+                    if let Some(key) = claim.named_virtual_ip() {
+                        self.forget(key, claim.addr);
+                    }
                     self.wake_about(claim.addr);
                 }
             }
@@ -205,6 +216,7 @@ impl Planner {
 
     fn virtual_ip_left(&mut self, key: &Key) {
         self.setbacks.remove(key);
+        self.dirty.insert(key.clone());
         self.wake_in(key.namespace());
     }
 
@@ -248,7 +260,10 @@ impl Planner {
             Watched::Is(_, _, claim) => self.put_claim(claim, Source::Watch),
             Watched::IsNot(addr, version) => {
                 let pinned = self.calls.values().any(|(about, _)| *about == Some(addr));
-                if self.world.claims.remove(&addr, version, pinned).is_some() {
+                if let Some(old) = self.world.claims.remove(&addr, version, pinned) {
+                    if let Some(key) = old.named_virtual_ip() {
+                        self.forget(key, addr);
+                    }
                     self.wake_about(addr);
                 }
             }
@@ -261,6 +276,10 @@ impl Planner {
 
     fn put_claim(&mut self, claim: ClaimView, source: Source) {
         let (addr, version) = (claim.addr, claim.version);
+        if let Some(key) = claim.named_virtual_ip() {
+            self.named.entry(key.clone()).or_default().insert(addr);
+            self.dirty.insert(key.clone());
+        }
         if let Put::New(_) = self.world.claims.put(addr, version, claim, source) {
             self.wake_about(addr);
         }
@@ -272,7 +291,8 @@ impl Planner {
             Watched::Is(_, _, service) => self.put_service(*service, Source::Watch),
             Watched::IsNot(key, version) => {
                 let pinned = self.calls.values().any(|(_, about)| about.as_ref() == Some(&key));
-                self.world.services.remove(&key, version, pinned);
+                let old = self.world.services.remove(&key, version, pinned);
+                self.no_longer_shown(old.as_ref());
                 self.wake_in(key.namespace());
                 self.wake_waiting();
             }
@@ -286,8 +306,25 @@ impl Planner {
     fn put_service(&mut self, service: Service, source: Source) {
         let key = observe::key(&service.metadata);
         let version = observe::version(&service.metadata);
-        if let Put::New(_) = self.world.services.put(key.clone(), version, service, source) {
+        if let Put::New(old) = self.world.services.put(key.clone(), version, service, source) {
+            self.no_longer_shown(old.as_ref());
             self.wake_in(key.namespace());
+        }
+    }
+
+    /// What a Service showed may have been all that kept a claim.
+    fn no_longer_shown(&mut self, old: Option<&Service>) {
+        let addrs = old.into_iter().flat_map(|old| shows(old).chain(observe::external_ips(old)));
+        let claims = addrs.filter_map(|addr| self.world.claims.get(&addr));
+        self.dirty.extend(claims.filter_map(ClaimView::named_virtual_ip).cloned());
+    }
+
+    fn forget(&mut self, key: &Key, addr: IpAddr) {
+        if let Some(addrs) = self.named.get_mut(key) {
+            addrs.remove(&addr);
+            if addrs.is_empty() {
+                self.named.remove(key);
+            }
         }
     }
 
@@ -330,3 +367,6 @@ fn about(effect: &Effect) -> (Option<IpAddr>, Option<Key>) {
     };
     (effect.addr(), service)
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use super::{
     effect::{Effect, Tenure},
     observe, plan,
     view::{ClaimView, Key, Named, VirtualIpView, Whose},
-    world::{World, is_clone, is_load_balancer, shows, shows_something},
+    world::{World, is_clone, is_load_balancer, shows_something},
 };
 use crate::services::{store::Source, view::Version};
 
@@ -156,11 +156,8 @@ impl Cluster {
         self.world.services.get(&Key::parse(key)?)
     }
 
-    /// Whether any Service shows the address.
     pub(super) fn is_shown(&self, addr: IpAddr) -> bool {
-        self.world.services.values().any(|service| {
-            shows(service).chain(observe::external_ips(service)).any(|shown| shown == addr)
-        })
+        self.world.is_shown(addr)
     }
 
     /// Follows one `VirtualIP` until it rests; says whether it does.

@@ -121,6 +121,14 @@ impl ClaimView {
         matches!(&self.whose, Whose::VirtualIp(named) if named.is(&vip.key, &vip.uid))
     }
 
+    /// The `VirtualIP` whose it is, by name.
+    pub(super) const fn named_virtual_ip(&self) -> Option<&Key> {
+        match &self.whose {
+            Whose::VirtualIp(named) => Some(&named.key),
+            Whose::Services { .. } | Whose::Kept | Whose::Other(_) => None,
+        }
+    }
+
     /// Whether it names this Service, alone or among others. A Service that is gone has no uid.
     pub(super) fn names(&self, service: &Key, uid: Option<&str>) -> bool {
         match &self.whose {

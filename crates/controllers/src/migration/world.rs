@@ -60,6 +60,13 @@ impl World {
             .find(|key| *key != target)
     }
 
+    /// Whether any Service shows the address.
+    pub(super) fn is_shown(&self, addr: IpAddr) -> bool {
+        self.services.values().any(|service| {
+            shows(service).chain(observe::external_ips(service)).any(|shown| shown == addr)
+        })
+    }
+
     /// The first `IPGroup`, in the order in which they serve, that covers the address.
     pub(super) fn group_of(&self, addr: IpAddr) -> Option<PoolName> {
         let mut book = Book::new();

@@ -7,7 +7,11 @@
 use std::{net::IpAddr, ops::ControlFlow};
 
 use k8s_openapi::api::core::v1::Service;
-use landfall_api::{VirtualIPStatus, virtualip::State, words::FINALIZER_VIRTUALIP_SERVICE};
+use landfall_api::{
+    VirtualIPStatus, condition,
+    virtualip::State,
+    words::{CONDITION_ALLOCATED, FINALIZER_VIRTUALIP_SERVICE},
+};
 use landfall_ipam::PoolName;
 
 use super::{drop_copy, expose, held_by, hold, let_go, mapping, say, status, tenure_of};
@@ -72,8 +76,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
             return step;
         }
     }
-    // Now it is the allocator's turn.
-    enter(vip, State::Assigning)
+    case.wait_for_the_allocator()
 }
 
 /// Whether it was migrated and has nothing left to do, whatever became of the Service since.
@@ -235,6 +238,20 @@ impl Case<'_> {
         let version = observe::version(&self.service.metadata);
         let convert = Effect::Convert { service: self.target.clone(), version, addr: self.addr };
         ControlFlow::Break(enter(self.vip, State::Converting).or(Some(convert)))
+    }
+
+    /// Now it is the allocator's turn, and what it says about the Service is said here, too.
+    fn wait_for_the_allocator(&self) -> Option<Effect> {
+        let conditions =
+            self.service.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let allocated = condition::get(conditions.unwrap_or_default(), CONDITION_ALLOCATED);
+        match allocated.filter(|allocated| allocated.status == "False") {
+            Some(why) => {
+                let message = format!("{UNDER_WAY}; its service says: {}", why.message);
+                say(self.vip, status(self.vip, State::Assigning, message), None)
+            }
+            None => enter(self.vip, State::Assigning),
+        }
     }
 
     /// The Service shows the address: everything else can go.

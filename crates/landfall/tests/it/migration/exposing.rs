@@ -105,6 +105,31 @@ async fn whoever_waits_is_served_when_an_address_becomes_free() {
     old.is("second", State::Valid, VALID).await;
 }
 
+/// Somebody took the finalizers off and deleted it while no operator ran.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_claim_of_one_that_vanished_is_given_up_when_its_copy_is_gone() {
+    let arena = old_arena().await;
+    let old = Old::new(&arena, "vip-gone").await;
+    old.mapping("gone", "10.40.3.0/29", &[]).await;
+    for name in ["gone", "next"] {
+        old.service(name).await;
+    }
+    old.expose("gone", "gone", None).await;
+    let operator = arena.operator().await;
+    old.is("gone", State::Valid, VALID).await;
+    operator.kill().unwrap();
+    old.patch("gone", json!({"metadata": {"finalizers": null}})).await;
+    old.delete("gone").await;
+    let operator = arena.operator().await;
+    old.expose("next", "next", None).await;
+    let status = old.is("next", State::Valid, VALID).await;
+    assert_eq!(status.ip.as_deref(), Some("10.40.3.1"), "the copy still shows the first");
+    assert!(old.tenant.claim("10.40.3.0").await.is_some());
+    old.tenant.delete("gone-keepalived-clone").await;
+    old.tenant.claim_is_gone("10.40.3.0").await;
+    drop(operator);
+}
+
 /// The kinds come after the operator, go, and come back.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kinds_may_come_and_go_while_the_operator_runs() {

@@ -254,6 +254,30 @@ fn of_two_for_one_service_the_first_wins_and_the_second_keeps_working() {
     assert_eq!(shown(&cluster, "shop/web"), ["10.0.0.1"]);
 }
 
+#[test]
+fn what_the_allocator_says_about_the_service_is_said_here_too() {
+    let mut cluster = valid();
+    cluster.group("p", "10.0.0.0/29", &[]);
+    annotate(&mut cluster, "shop/web");
+    // Up to where the Service waits for the allocator, which this cluster does not have.
+    for _ in 0..5 {
+        let vip = cluster.vip("shop/web").clone();
+        let step = crate::migration::plan::plan(&cluster.world, &vip).unwrap();
+        cluster.apply(&vip, &step);
+    }
+    let condition = json!({
+        "type": "landfall.dev/Allocated", "status": "False", "reason": "LedgerRefused",
+        "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    cluster
+        .patch_service(&Key::new("shop", "web"), &json!({"status": {"conditions": [condition]}}));
+    let vip = cluster.vip("shop/web").clone();
+    let step = crate::migration::plan::plan(&cluster.world, &vip).unwrap();
+    cluster.apply(&vip, &step);
+    let said = "VirtualIP is being migrated; its service says: no";
+    assert_eq!(cluster.state("shop/web"), ("Migrating: assigning original IP", said));
+}
+
 /// Two operators at once may both hand over; then one of them has to go back.
 #[test]
 fn a_claim_that_was_handed_over_in_vain_comes_back() {

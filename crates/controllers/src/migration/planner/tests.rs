@@ -1,0 +1,161 @@
+use kube::core::DeserializeGuard;
+use landfall_api::{IP, VirtualIP};
+use serde_json::json;
+
+use super::*;
+use crate::services::view::Version;
+
+fn now(seconds: u64) -> Now {
+    Now { wall: jiff::Timestamp::UNIX_EPOCH, uptime: Duration::from_secs(seconds) }
+}
+
+fn lists(planner: &mut Planner) {
+    for news in [
+        News::VirtualIps(Watched::ListEnds),
+        News::Mappings(Watched::ListEnds),
+        News::Groups(Watched::ListEnds),
+        News::Claims(Watched::ListEnds),
+    ] {
+        planner.on_news(news);
+        assert_eq!(planner.plan(now(0)), [], "nothing is planned before all is known");
+    }
+    planner.on_news(News::Services(Watched::ListEnds));
+}
+
+fn vip(version: u64) -> VirtualIpView {
+    let object: VirtualIP = serde_json::from_value(json!({
+        "apiVersion": "paas.org/v1", "kind": "VirtualIP",
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": version.to_string(),
+        },
+        "spec": {"service": "web"},
+    }))
+    .unwrap();
+    observe::virtual_ip(DeserializeGuard(Ok(object))).unwrap()
+}
+
+fn claim(uid: &str, version: u64) -> ClaimView {
+    let holder = json!({"kind": "VirtualIP", "namespace": "shop", "name": "web", "uid": uid});
+    let object: IP = serde_json::from_value(json!({
+        "apiVersion": "paas.org/v1", "kind": "IP",
+        "metadata": {"name": "10.0.0.1", "uid": "c", "resourceVersion": version.to_string()},
+        "spec": {"holders": [holder]},
+    }))
+    .unwrap();
+    observe::claim(&DeserializeGuard(Ok(object))).unwrap()
+}
+
+fn is(claim: ClaimView) -> News {
+    News::Claims(Watched::Is(claim.addr, claim.version, claim))
+}
+
+fn service(addrs: &[&str], version: u64) -> News {
+    let object: Service = serde_json::from_value(json!({
+        "metadata": {"name": "other", "namespace": "shop", "resourceVersion": version.to_string()},
+        "spec": {"externalIPs": addrs},
+    }))
+    .unwrap();
+    News::Services(Watched::Is(observe::key(&object.metadata), Version(version), Box::new(object)))
+}
+
+fn known(vip: VirtualIpView) -> Planner {
+    let mut planner = Planner::default();
+    lists(&mut planner);
+    planner.on_news(News::VirtualIps(Watched::Is(vip.key.clone(), vip.version, vip)));
+    planner
+}
+
+#[test]
+fn a_virtual_ip_has_one_call_under_way_and_is_planned_again_when_it_ends() {
+    let mut planner = known(vip(5));
+    let [(key, effect)] = &planner.plan(now(1))[..] else { panic!("one step") };
+    assert_eq!(effect.word(), "status");
+    planner.on_news(News::Claims(Watched::ListEnds));
+    assert_eq!(planner.plan(now(1)), []);
+    let report = Report { key: key.clone(), effect: effect.clone(), result: Err(Failure::NotSent) };
+    planner.on_report(report, now(1));
+    assert_eq!(planner.plan(now(1)).len(), 1, "it was never sent");
+}
+
+#[test]
+fn what_failed_is_tried_later_and_what_was_refused_is_told_meanwhile() {
+    for (failure, told) in [
+        (Failure::Conflict, None),
+        (Failure::Unknown("timeout".to_owned()), None),
+        (Failure::Refused("no".to_owned()), Some("could not update the VirtualIP: no")),
+    ] {
+        let mut planner = known(vip(5));
+        let [(key, effect)] = &planner.plan(now(1))[..] else { panic!("one step") };
+        let (key, effect) = (key.clone(), effect.clone());
+        let result = Err(failure.clone());
+        planner.on_report(Report { key: key.clone(), effect: effect.clone(), result }, now(1));
+        let meanwhile = planner.plan(now(1));
+        let message = meanwhile.first().map(|(_, effect)| {
+            let Effect::Status { status, .. } = effect else { panic!("{effect:?}") };
+            status.message.clone().unwrap()
+        });
+        assert_eq!(message.as_deref(), told, "{failure:?}");
+        for (key, effect) in meanwhile {
+            planner.on_report(Report { key, effect, result: Ok(Answer::VirtualIp(None)) }, now(1));
+        }
+        let due = planner.next_due().unwrap();
+        assert!(due > Duration::from_secs(1), "{failure:?}");
+        assert_eq!(planner.plan(now(3)), [(key, effect)], "{failure:?}");
+    }
+}
+
+#[test]
+fn the_answer_to_a_write_is_known_before_the_watch_tells() {
+    let mut planner = known(vip(5));
+    let [(key, effect)] = &planner.plan(now(1))[..] else { panic!("one step") };
+    let mut written = vip(6);
+    let Effect::Status { status, .. } = effect else { panic!("{effect:?}") };
+    written.status = status.clone();
+    let result = Ok(Answer::VirtualIp(Some(written)));
+    planner.on_report(Report { key: key.clone(), effect: effect.clone(), result }, now(1));
+    assert_eq!(planner.plan(now(1)), [], "there is no mapping, and it has said so");
+}
+
+#[test]
+fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() {
+    let released = |planner: &mut Planner| {
+        let effects = planner.plan(now(1));
+        effects.iter().filter(|(_, effect)| effect.word() == "release").count()
+    };
+    let mut planner = Planner::default();
+    lists(&mut planner);
+    planner.on_news(service(&["10.0.0.1"], 3));
+    planner.on_news(is(claim("u", 4)));
+    assert_eq!(released(&mut planner), 0, "somebody shows it");
+    planner.on_news(service(&[], 5));
+    assert_eq!(released(&mut planner), 1);
+
+    // Another of the same name is somebody else, and the same one is not gone.
+    for (uid, expected) in [("before", 1), ("u", 0)] {
+        let mut planner = known(vip(5));
+        planner.on_news(is(claim(uid, 6)));
+        let mut count = 0;
+        for _ in 0..3 {
+            for (key, effect) in planner.plan(now(1)) {
+                count += usize::from(effect.word() == "release");
+                let result = if let Effect::Status { status, .. } = &effect {
+                    let status = status.clone();
+                    Ok(Answer::VirtualIp(Some(VirtualIpView { status, ..vip(7) })))
+                } else if matches!(effect, Effect::Release { .. }) {
+                    Ok(Answer::Released)
+                } else {
+                    Err(Failure::NotSent)
+                };
+                planner.on_report(Report { key, effect, result }, now(1));
+            }
+        }
+        assert_eq!(count, expected, "{uid}");
+    }
+
+    // One that vanishes leaves its claim behind.
+    let mut planner = known(VirtualIpView { deleting: true, ..vip(5) });
+    planner.on_news(is(claim("u", 6)));
+    assert_eq!(released(&mut planner), 0, "it has no finalizer, so it is about to vanish");
+    planner.on_news(News::VirtualIps(Watched::IsNot(Key::new("shop", "web"), Version(8))));
+    assert_eq!(released(&mut planner), 1);
+}
