@@ -17,6 +17,7 @@ pub mod operator;
 mod ports;
 pub mod process;
 pub mod proxy;
+pub mod random;
 pub mod recording;
 mod scratch;
 pub mod wait;

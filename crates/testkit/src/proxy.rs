@@ -4,10 +4,14 @@
 //! streams, so that a watch sees each event when it happens. It runs on a thread of its own, so a
 //! test that blocks does not stop the traffic it is testing.
 
+pub mod faults;
 mod gate;
 mod relay;
+mod reply;
 mod stop;
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -19,6 +23,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use crate::{ControlPlane, Error, Result};
 use gate::Flow;
+use reply::Lists;
 use stop::Stop;
 
 /// A request as the proxy saw it, and what became of it.
@@ -45,6 +50,12 @@ impl Record {
 
     pub fn is_watch(&self) -> bool {
         self.query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1")
+    }
+
+    /// Whether it reads all objects of a kind, and not one of them.
+    pub fn is_list(&self) -> bool {
+        let last = self.path.rsplit('/').next();
+        self.method == Method::GET && !self.is_watch() && self.resource() == last
     }
 
     /// Whether it is about a resource, such as `services`, or one of its subresources.
@@ -82,14 +93,54 @@ pub enum Action {
     Pass,
     /// Answer with this status, as an API server in trouble would; it is never asked.
     Answer(StatusCode),
+    /// Let it be done, then answer with this status all the same.
+    Deny(StatusCode),
     /// Let it be done, then cut the connection instead of replying.
     LoseReply,
+    /// Let it be done, then cut the connection in the middle of the reply.
+    HalveReply,
     /// Pass it on after a while.
     Delay(Duration),
     /// Keep it, asking nobody, until [`Proxy::thaw`]; then pass it on.
     Freeze,
     /// Let it be done and keep the reply until [`Proxy::thaw`].
     HoldReply,
+    /// Pass on each piece of the reply, such as an event of a watch, so much later.
+    HoldStream(Duration),
+    /// Tell a watch at once, by an event, that its version is too old.
+    Expire,
+    /// Pass it, and remember the answer for [`Action::ReplayList`].
+    RememberList,
+    /// Answer with the oldest answer that is remembered for the same question; pass it, and
+    /// remember the answer, if there is none.
+    ReplayList,
+}
+
+impl Action {
+    /// Whether the operator notices anything.
+    fn harms(&self) -> bool {
+        !matches!(self, Self::Pass | Self::RememberList)
+    }
+}
+
+/// The name under which [`Proxy::harm`] counts it.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pass => f.write_str("passed"),
+            Self::Answer(status) => write!(f, "answered {}", status.as_u16()),
+            Self::Deny(status) => write!(f, "done, then answered {}", status.as_u16()),
+            Self::LoseReply => f.write_str("reply lost"),
+            Self::HalveReply => f.write_str("reply cut"),
+            Self::Delay(_) => f.write_str("delayed"),
+            Self::Freeze => f.write_str("frozen"),
+            Self::HoldReply => f.write_str("reply held"),
+            Self::HoldStream(_) => f.write_str("watch held back"),
+            Self::Expire => f.write_str("watch expired"),
+            Self::RememberList => f.write_str("list remembered"),
+            Self::ReplayList => f.write_str("stale list"),
+        }
+    }
 }
 
 type Rule = Box<dyn FnMut(&Record) -> Option<Action> + Send>;
@@ -100,6 +151,9 @@ struct State {
     records: Mutex<Vec<Record>>,
     rules: Mutex<Vec<Rule>>,
     stop: Mutex<Option<Stop>>,
+    harm: Mutex<BTreeMap<String, u64>>,
+    /// Answers to lists, by path, query and accepted form.
+    lists: Mutex<BTreeMap<String, Lists>>,
     flow: watch::Sender<Flow>,
     /// Counts thaws, so that a request held by a rule knows when it is its turn.
     thaws: watch::Sender<u64>,
@@ -107,6 +161,12 @@ struct State {
 }
 
 impl State {
+    fn count(&self, action: &Action) {
+        if action.harms() {
+            *lock(&self.harm).entry(action.to_string()).or_default() += 1;
+        }
+    }
+
     /// Ends all traffic. Both halves are needed: the flow refuses, the cut hangs up.
     fn stop(&self) {
         self.flow.send_replace(Flow::Stopped);
@@ -137,6 +197,8 @@ impl Proxy {
             records: Mutex::default(),
             rules: Mutex::default(),
             stop: Mutex::default(),
+            harm: Mutex::default(),
+            lists: Mutex::default(),
             flow: watch::Sender::new(Flow::Open),
             thaws: watch::Sender::new(0),
             cut: Notify::new(),
@@ -185,6 +247,19 @@ impl Proxy {
         self.requests().into_iter().filter(Record::is_work).collect()
     }
 
+    /// How long ago the last write came in that is neither lease nor event; since the start of the
+    /// proxy if there was none.
+    pub fn idle(&self) -> Duration {
+        let last =
+            lock(&self.state.records).iter().rfind(|record| record.is_work()).map(|it| it.at);
+        self.state.start.elapsed().saturating_sub(last.unwrap_or_default())
+    }
+
+    /// What was done to requests, how often.
+    pub fn harm(&self) -> BTreeMap<String, u64> {
+        lock(&self.state.harm).clone()
+    }
+
     /// How many requests there were: a mark for [`Proxy::requests_since`].
     pub fn mark(&self) -> usize {
         lock(&self.state.records).len()
@@ -204,6 +279,11 @@ impl Proxy {
     pub fn once(&self, filter: impl Fn(&Record) -> bool + Send + 'static, action: Action) {
         let mut action = Some(action);
         self.add_rule(move |request| if filter(request) { action.take() } else { None });
+    }
+
+    /// Adds a rule that harms requests as planned.
+    pub fn suffer(&self, mut plan: faults::Plan) {
+        self.add_rule(move |request| plan.action(request));
     }
 
     /// Passes everything from now on; requests already held stay held until [`Proxy::thaw`].
@@ -281,7 +361,7 @@ impl Drop for Proxy {
 mod tests {
     use super::*;
 
-    fn record(path: &str) -> Record {
+    pub(super) fn record(path: &str) -> Record {
         Record {
             method: Method::POST,
             path: path.into(),
@@ -307,6 +387,23 @@ mod tests {
             ("/version", None),
         ] {
             assert_eq!(record(path).resource(), resource, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_list_reads_all_objects_of_a_kind() {
+        for (path, query, is_list) in [
+            ("/api/v1/services", "limit=500", true),
+            ("/api/v1/namespaces/a/services", "", true),
+            ("/api/v1/namespaces", "", true),
+            ("/api/v1/services", "watch=true", false),
+            ("/api/v1/namespaces/a/services/b", "", false),
+            ("/api/v1/namespaces/a", "", false),
+            ("/version", "", false),
+        ] {
+            let read = Record { method: Method::GET, query: query.into(), ..record(path) };
+            assert_eq!(read.is_list(), is_list, "{path}?{query}");
+            assert!(!record(path).is_list(), "{path}: a write");
         }
     }
 

@@ -10,7 +10,6 @@ mod first_slice;
 mod idle;
 mod many;
 mod outsiders;
-mod random;
 mod requests;
 mod sharing;
 mod stale;

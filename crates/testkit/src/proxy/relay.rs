@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use http::header::{CONNECTION, HOST, HeaderMap, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT};
+use http::header::{ACCEPT, USER_AGENT};
 use http::{Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Either, Full};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -17,12 +17,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::gate::{Flow, Gated, pass};
+use super::reply::{self, Reply};
 use super::stop::Turn;
-use super::{Action, Record, State, lock};
+use super::{Action, Lists, Record, State, lock};
 use crate::control_plane::install_crypto;
 use crate::{ControlPlane, Error, Result};
-
-type Reply = Response<Either<Body, Full<Bytes>>>;
 
 /// Enough to make a client of the API server once the proxy's own runtime runs.
 pub(super) struct Target {
@@ -108,36 +107,91 @@ async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) ->
 
     let action = lock(&state.rules).iter_mut().find_map(|rule| rule(&record));
     let action = action.unwrap_or(Action::Pass);
+    let question = format!("{} {:?}", parts.uri, parts.headers.get(ACCEPT));
     let mut thaws = state.thaws.subscribe();
     match &action {
-        Action::Pass | Action::LoseReply | Action::HoldReply => {}
         Action::Answer(status) => {
+            state.count(&action);
             entry.answered(*status);
-            return Ok(refusal(*status));
+            return Ok(reply::refusal(*status));
+        }
+        Action::Expire => {
+            state.count(&action);
+            entry.answered(StatusCode::OK);
+            return Ok(reply::expired());
+        }
+        Action::ReplayList => {
+            if let Some(stale) = lock(&state.lists).get(&question).and_then(Lists::stale) {
+                state.count(&action);
+                entry.answered(stale.status());
+                return Ok(stale);
+            }
         }
         Action::Delay(time) => tokio::time::sleep(*time).await,
         Action::Freeze => thaws.changed().await.map_err(io::Error::other)?,
+        Action::Pass
+        | Action::Deny(_)
+        | Action::LoseReply
+        | Action::HalveReply
+        | Action::HoldReply
+        | Action::HoldStream(_)
+        | Action::RememberList => {}
     }
     pass(state.flow.subscribe()).await?;
 
     let count = Count::begin(&state, &record).await?;
-    strip(&mut parts.headers);
+    reply::strip(&mut parts.headers);
     entry.forwarded();
     let answer = client.send(Request::from_parts(parts, Body::from(body))).await;
     let mut answer = answer.map_err(io::Error::other)?;
     entry.answered(answer.status());
-    strip(answer.headers_mut());
-    if action == Action::LoseReply {
-        // Read to its end, so that whatever it announces has happened.
-        answer.into_body().collect().await.map_err(io::Error::other)?;
-        return Err(io::ErrorKind::ConnectionReset.into());
-    }
+    reply::strip(answer.headers_mut());
+    let given = match action {
+        // Counted where it replaced the request; here there was nothing to replay.
+        Action::RememberList | Action::ReplayList => remember(&state, question, answer).await?,
+        Action::LoseReply | Action::Deny(_) => {
+            state.count(&action);
+            // Read to its end, so that whatever it announces has happened.
+            answer.into_body().collect().await.map_err(io::Error::other)?;
+            let Action::Deny(status) = action else {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            };
+            reply::refusal(status)
+        }
+        Action::HalveReply => {
+            state.count(&action);
+            reply::halved(answer)
+        }
+        Action::HoldStream(time) => {
+            state.count(&action);
+            reply::held(answer, time)
+        }
+        Action::Pass
+        | Action::Answer(_)
+        | Action::Delay(_)
+        | Action::Freeze
+        | Action::HoldReply
+        | Action::Expire => {
+            state.count(&action);
+            reply::whole(answer)
+        }
+    };
     drop(count);
     if action == Action::HoldReply {
         thaws.changed().await.map_err(io::Error::other)?;
     }
     pass(state.flow.subscribe()).await?;
-    Ok(answer.map(Either::Left))
+    Ok(given)
+}
+
+/// Keeps the answer to a list, if it is one.
+async fn remember(state: &State, question: String, answer: Response<Body>) -> io::Result<Reply> {
+    let is_good = answer.status() == StatusCode::OK;
+    let (headers, body, given) = reply::read(answer).await.map_err(io::Error::other)?;
+    if is_good {
+        lock(&state.lists).entry(question).or_default().remember(headers, body);
+    }
+    Ok(given)
 }
 
 /// The line of the log of requests that belongs to one of them.
@@ -190,30 +244,4 @@ impl Drop for Count<'_> {
             state.stop();
         }
     }
-}
-
-/// These belong to one connection and not to the message; the client makes its own.
-fn strip(headers: &mut HeaderMap) {
-    for name in [CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE] {
-        headers.remove(name);
-    }
-    headers.remove("keep-alive");
-}
-
-/// The body that an API server would send, for clients look into it.
-fn refusal(status: StatusCode) -> Reply {
-    let body = serde_json::json!({
-        "apiVersion": "v1",
-        "kind": "Status",
-        "status": "Failure",
-        "code": status.as_u16(),
-        "reason": status.canonical_reason().unwrap_or_default().replace(' ', ""),
-        "message": "answered by the testkit's proxy",
-    });
-    let mut reply = Response::new(Either::Right(Full::from(body.to_string())));
-    *reply.status_mut() = status;
-    reply
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    reply
 }

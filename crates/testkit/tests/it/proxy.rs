@@ -179,3 +179,66 @@ async fn freeze_keeps_connections_and_lets_nothing_flow() {
     creation.await.unwrap();
     assert_eq!(proxy.requests_since(mark).len(), 1, "the watch went on without asking again");
 }
+
+#[tokio::test]
+async fn a_denied_or_halved_reply_leaves_the_deed_done() {
+    let Stage { proxy, maps, truth, .. } = stage("proxy-denied").await;
+    proxy.once(creates_maps, Action::Deny(StatusCode::GATEWAY_TIMEOUT));
+    let denied = create(&maps, "denied").await.unwrap_err();
+    assert!(matches!(&denied, kube::Error::Api(status) if status.code == 504), "{denied}");
+    proxy.once(creates_maps, Action::HalveReply);
+    let halved = create(&maps, "halved").await.unwrap_err();
+    assert!(!matches!(&halved, kube::Error::Api(_)), "{halved}");
+    assert_eq!(names(&truth).await, ["denied", "halved"]);
+    let harm: Vec<_> = proxy.harm().into_iter().collect();
+    let expected = [("done, then answered 504".to_owned(), 1), ("reply cut".to_owned(), 1)];
+    assert_eq!(harm, expected);
+}
+
+#[tokio::test]
+async fn a_watch_is_expired_cut_or_held_back() {
+    let Stage { proxy, maps, truth, .. } = stage("proxy-expired").await;
+    create(&truth, "one").await.unwrap();
+    let watch = async |action| {
+        proxy.once(Record::is_watch, action);
+        maps.watch(&WatchParams::default(), "0").await.map(Box::pin)
+    };
+    let refused = watch(Action::Answer(StatusCode::GONE)).await.err().unwrap();
+    assert!(matches!(&refused, kube::Error::Api(s) if s.code == 410), "{refused}");
+    let mut expired = watch(Action::Expire).await.unwrap();
+    let event = timeout(DEADLINE, expired.try_next()).await.unwrap().unwrap();
+    assert!(matches!(&event, Some(WatchEvent::Error(status)) if status.code == 410), "{event:?}");
+    let mut halved = watch(Action::HalveReply).await.unwrap();
+    let cut = timeout(DEADLINE, halved.try_next()).await.unwrap();
+    assert!(!matches!(cut, Ok(Some(_))), "half an event is none: {cut:?}");
+
+    let hold = Duration::from_secs(2);
+    let mut held = watch(Action::HoldStream(hold)).await.unwrap();
+    let begin = std::time::Instant::now();
+    assert_eq!(timeout(DEADLINE, next_name(&mut held)).await.unwrap(), "one");
+    assert!(begin.elapsed() > hold / 2, "{:?}", begin.elapsed());
+    // Late by the same time, not by a time for each: both are on their way at once.
+    create(&truth, "two").await.unwrap();
+    create(&truth, "three").await.unwrap();
+    let begin = std::time::Instant::now();
+    assert_eq!(timeout(DEADLINE, next_name(&mut held)).await.unwrap(), "two");
+    let first = begin.elapsed();
+    assert_eq!(timeout(DEADLINE, next_name(&mut held)).await.unwrap(), "three");
+    assert!(begin.elapsed() < first + hold / 2, "{first:?}, {:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn a_list_can_be_served_as_it_was() {
+    let Stage { proxy, maps, truth, .. } = stage("proxy-stale").await;
+    proxy.once(Record::is_list, Action::ReplayList);
+    assert!(names(&maps).await.is_empty(), "nothing to replay: the truth");
+    create(&truth, "new").await.unwrap();
+    assert_eq!(names(&maps).await, ["new"]);
+    proxy.once(Record::is_list, Action::ReplayList);
+    let stale = maps.list(&ListParams::default()).await.unwrap();
+    assert!(stale.items.is_empty(), "as it was remembered");
+    let version = stale.metadata.resource_version.unwrap();
+    let mut events = pin!(maps.watch(&WatchParams::default(), &version).await.unwrap());
+    assert_eq!(timeout(DEADLINE, next_name(&mut events)).await.unwrap(), "new");
+    assert_eq!(proxy.harm().into_values().sum::<u64>(), 1, "{:?}", proxy.harm());
+}

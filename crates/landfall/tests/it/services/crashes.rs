@@ -2,10 +2,10 @@
 
 use landfall_testkit::builders::{load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, Snapshot};
+use landfall_testkit::random::Random;
 use landfall_testkit::{Operator, wait};
 
 use super::many::{all_served, burst, churn};
-use super::random::Random;
 use crate::stage::{LONG, Tenant, arena};
 
 async fn claims_reach(tenant: &Tenant, count: usize) {

@@ -1,5 +1,7 @@
 //! A network and an API server that refuse, forget and lie about what they did.
 
+use std::time::Duration;
+
 use http::{Method, StatusCode};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -7,13 +9,17 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, Snapshot};
+use landfall_testkit::proxy::faults::{Plan, Rates};
 use landfall_testkit::proxy::{Action, Record};
 use landfall_testkit::{Operator, wait};
 use serde_json::json;
 
 use super::many::{all_served, burst, churn};
-use super::random::Random;
 use crate::stage::{LONG, arena};
+
+/// 409, 429, 500, 504, 410, an expired watch, one held back, a cut, a lost, a denied, a late reply
+/// and a list from the past.
+const KINDS_OF_HARM: usize = 12;
 
 fn takes(request: &Record) -> bool {
     request.is_for("ips") && request.method == Method::POST
@@ -149,17 +155,8 @@ async fn errors_on_any_write_are_got_over() {
     tenant.pool(pool("fault-errors", &["10.10.4.0/24"])).await;
     let recorder = Recorder::start(&tenant.client).await.unwrap();
     let proxy = arena.proxy().await;
-    let mut random = Random::new(11);
-    proxy.add_rule(move |request| {
-        let codes = [409, 429, 500, 503, 504];
-        // A third of all writes, and some of the reads that find out what became of them.
-        let unlucky = random.below(if request.is_work() { 3 } else { 8 }) == 0;
-        let is_list = request.method == Method::GET && !request.query.is_empty();
-        let code = StatusCode::from_u16(codes[random.below(codes.len())]).unwrap();
-        let lost = random.below(4) == 0;
-        let action = if lost { Action::LoseReply } else { Action::Answer(code) };
-        (unlucky && !is_list).then_some(action)
-    });
+    // A third of all writes, and some of the reads that find out what became of them.
+    proxy.suffer(Plan::new(11, Rates { refused: 4, lost: 12, unreadable: 8, ..Rates::default() }));
     let operator = arena.operator_via(&proxy).await;
     let names: Vec<_> = (0..60).map(|n| format!("s{n:02}")).collect();
     burst(&tenant, names.clone()).await;
@@ -198,6 +195,46 @@ async fn broken_watches_miss_nothing() {
         .unwrap();
     let history = recorder.finish().await.unwrap();
     assert_eq!(history.problems(), Vec::<String>::new());
+}
+
+/// Everything that a network can do at once: late and reordered watches, cut answers, refusals,
+/// denials of what was done, expired versions, lists from the past.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_network_doubles_nothing_and_loses_nothing() {
+    let arena = arena().await;
+    let tenant = arena.tenant("fault-network").await;
+    tenant.pool(pool("fault-network", &["10.10.8.0/24"])).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let proxy = arena.proxy().await;
+    proxy.suffer(Plan::new(5, Rates::BAD));
+    let operator = arena.operator_via(&proxy).await;
+    let names: Vec<_> = (0..60).map(|n| format!("s{n:02}")).collect();
+    burst(&tenant, names.clone()).await;
+    for seed in 0..6 {
+        // Watches begin again, and with them the lists; that is where the past comes in.
+        proxy.cut_connections();
+        churn(&tenant, &names, "10.10.8", 40, seed).await;
+    }
+    wait::until("every kind of fault", LONG, async || {
+        let harm = proxy.harm();
+        if harm.len() >= KINDS_OF_HARM {
+            return Ok(());
+        }
+        proxy.cut_connections();
+        churn(&tenant, &names, "10.10.8", 20, harm.len() as u64).await;
+        Err(format!("{harm:?}"))
+    })
+    .await
+    .unwrap();
+    proxy.clear_rules();
+    proxy.cut_connections();
+    all_served(&tenant).await;
+    wait::until("an operator at rest", LONG, async || proxy.idle() > Duration::from_secs(2))
+        .await
+        .unwrap();
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert!(operator.is_running());
 }
 
 #[tokio::test(flavor = "multi_thread")]

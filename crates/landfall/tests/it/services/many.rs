@@ -7,10 +7,10 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use landfall_api::{name, words};
 use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, Snapshot, shown};
+use landfall_testkit::random::Random;
 use landfall_testkit::{Operator, wait};
 use serde_json::json;
 
-use super::random::Random;
 use crate::stage::{Arena, LONG, Tenant, arena, ip};
 
 /// What users do at the same time.
