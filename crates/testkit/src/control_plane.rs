@@ -1,5 +1,7 @@
 //! A real API server with its own etcd, certificates and data, for one test or for many.
 
+mod etcd;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,9 +19,10 @@ use kube::{Api, Client, Config};
 use crate::assets::{self, Assets, Program};
 use crate::certs::{self, Authority};
 use crate::kubeconfig::{self, Identity};
-use crate::process::Process;
+use crate::process::{Process, Signal};
 use crate::scratch::Scratch;
-use crate::{Error, Result, http_get, ports};
+use crate::{Error, Result, ports};
+use etcd::Etcd;
 
 /// Generous on purpose: it is not a measurement, and CI machines are slow when they are shared.
 const START_DEADLINE: Duration = Duration::from_mins(2);
@@ -92,11 +95,10 @@ pub struct ControlPlane {
     // Processes first: fields drop in this order, and the directory must go last.
     controller_manager: Option<Process>,
     apiserver: Mutex<Option<Arc<Process>>>,
-    etcd: Process,
+    etcd: Etcd,
     assets: Assets,
     extra_args: Vec<String>,
     admit_service_accounts: bool,
-    etcd_url: String,
     port: u16,
     url: String,
     ca_pem: String,
@@ -152,7 +154,7 @@ impl ControlPlane {
             &kubeconfig::render(&url, &ca.pem, &Identity::Certificate(&manager)),
         )?;
 
-        let (etcd, etcd_url) = start_etcd(&assets, dir.path()).await?;
+        let etcd = Etcd::start(&assets, dir.path()).await?;
         let mut plane = Self {
             controller_manager: None,
             apiserver: Mutex::new(None),
@@ -160,7 +162,6 @@ impl ControlPlane {
             assets,
             extra_args: builder.apiserver_args.clone(),
             admit_service_accounts: builder.controller_manager,
-            etcd_url,
             port,
             url,
             ca_pem: ca.pem,
@@ -208,7 +209,7 @@ impl ControlPlane {
     pub fn pids(&self) -> Vec<u32> {
         let apiserver = self.apiserver_slot().as_ref().map(|process| process.pid());
         let manager = self.controller_manager.as_ref().map(Process::pid);
-        [Some(self.etcd.pid()), apiserver, manager].into_iter().flatten().collect()
+        [Some(self.etcd.process().pid()), apiserver, manager].into_iter().flatten().collect()
     }
 
     /// A client that may do everything.
@@ -362,6 +363,22 @@ impl ControlPlane {
         self.start_apiserver().await
     }
 
+    /// Stops etcd where it stands, as a disk that hangs does; the API server waits for it.
+    pub fn pause_etcd(&self) -> Result<()> {
+        self.etcd.process().signal(Signal::SIGSTOP)
+    }
+
+    /// Lets a stopped etcd go on.
+    pub fn resume_etcd(&self) -> Result<()> {
+        self.etcd.process().signal(Signal::SIGCONT)
+    }
+
+    /// Removes all that etcd remembers of the past, up to the revision that is returned. The API
+    /// server still has its own memory of it until it starts anew.
+    pub async fn compact_etcd(&self) -> Result<u64> {
+        self.etcd.compact().await
+    }
+
     /// The end of the API server's log, for the message of a failing test.
     pub fn apiserver_log_tail(&self, lines: usize) -> String {
         crate::process::tail(&self.dir().join("apiserver.log"), lines).unwrap_or_default()
@@ -382,7 +399,7 @@ impl ControlPlane {
             "--advertise-address=127.0.0.1".into(),
             "--endpoint-reconciler-type=none".into(),
             format!("--secure-port={}", self.port),
-            format!("--etcd-servers={}", self.etcd_url),
+            format!("--etcd-servers={}", self.etcd.url()),
             format!("--service-cluster-ip-range={SERVICE_RANGES}"),
             format!("--client-ca-file={}", file("ca.crt")),
             format!("--tls-cert-file={}", file("apiserver.crt")),
@@ -452,32 +469,6 @@ pub async fn client_from(kubeconfig: &Path) -> Result<Client> {
 pub(crate) fn install_crypto() {
     // An error says that it was done before, which is all we want.
     drop(rustls::crypto::ring::default_provider().install_default());
-}
-
-async fn start_etcd(assets: &Assets, dir: &Path) -> Result<(Process, String)> {
-    let (client, peer) = (ports::free()?, ports::free()?);
-    let url = format!("http://127.0.0.1:{client}");
-    let peer_url = format!("http://127.0.0.1:{peer}");
-    let mut command = Command::new(assets.path(Program::Etcd));
-    command
-        .arg("--data-dir")
-        .arg(dir.join("etcd"))
-        .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-        .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
-        .args(["--initial-cluster", &format!("default={peer_url}")])
-        // The data outlives no machine crash and need not.
-        .args(["--unsafe-no-fsync", "--log-level=warn"]);
-    let process = Process::spawn(&command, &dir.join("etcd.log"))?;
-    process
-        .ready("etcd's /health", START_DEADLINE, async || {
-            match http_get::get(&format!("{url}/health")).await {
-                Ok((status, _)) if status.is_success() => Ok(()),
-                Ok((status, body)) => Err(format!("{status}: {body}")),
-                Err(error) => Err(error.to_string()),
-            }
-        })
-        .await?;
-    Ok((process, url))
 }
 
 async fn create_unless_there<K>(api: &Api<K>, object: &K) -> Result<()>

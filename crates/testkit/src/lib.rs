@@ -8,10 +8,12 @@
 pub mod assets;
 pub mod builders;
 mod certs;
+pub mod chaos;
 pub mod cluster;
 pub mod control_plane;
 mod error;
-mod http_get;
+mod http_call;
+pub mod install;
 mod kubeconfig;
 pub mod operator;
 mod ports;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::process::{Process, Signal};
 use crate::scratch::Scratch;
-use crate::{Error, Result, http_get};
+use crate::{Error, Result, http_call};
 
 const ADDRESS_DEADLINE: Duration = Duration::from_secs(30);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
@@ -69,7 +69,7 @@ impl Operator {
 
     /// One GET on the admin port.
     pub async fn get(&self, path: &str) -> Result<(http::StatusCode, String)> {
-        http_get::get(&format!("http://{}{path}", self.admin)).await
+        http_call::get(&format!("http://{}{path}", self.admin)).await
     }
 
     /// The text of `/metrics`.

@@ -87,6 +87,16 @@ impl Record {
     }
 }
 
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { method, path, query, at, forwarded, status, .. } = self;
+        let seconds = at.as_secs_f64();
+        let by = if *forwarded { "API server" } else { "proxy" };
+        let status = status.map_or_else(|| "nothing".to_owned(), |status| status.to_string());
+        write!(f, "{seconds:8.3} {method} {path}?{query}: {status} by {by}")
+    }
+}
+
 /// What to do with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {

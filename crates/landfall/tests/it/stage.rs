@@ -17,7 +17,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP, VirtualIPSpec, name, words};
 use landfall_testkit::cluster::{self, Snapshot};
-use landfall_testkit::control_plane::client_from;
+use landfall_testkit::install::{Install, NAMESPACE};
 use landfall_testkit::proxy::Record;
 use landfall_testkit::{ControlPlane, Operator, Proxy, builders, wait};
 use serde_json::{Value, json};
@@ -25,46 +25,36 @@ use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard, OnceCell};
 
 /// No measurement: long enough for a machine that is busy with everything else.
 pub(crate) const LONG: Duration = Duration::from_secs(90);
-/// Where `deploy/rbac.yaml` puts the operator.
-const NAMESPACE: &str = "landfall-system";
-const ACCOUNT: &str = "landfall-operator";
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// A control plane with the CRDs and the rights of `deploy/`.
-async fn plane() -> ControlPlane {
-    let plane = ControlPlane::start().await.unwrap();
-    plane.install_crds(&root().join("deploy/crds")).await.unwrap();
-    let rbac = std::fs::read_to_string(root().join("deploy/rbac.yaml")).unwrap();
-    plane.apply_yaml(&rbac).await.unwrap();
-    // The authorizer learns of the binding by a watch of its own.
-    let path = plane.service_account_kubeconfig(NAMESPACE, ACCOUNT).await.unwrap();
-    let client = client_from(&path).await.unwrap();
-    let (claims, pools) = (Api::<IP>::all(client.clone()), Api::<IPGroup>::all(client));
-    // And a new kind answers "storage is (re)initializing" for a while after it is established.
-    wait::until("the operator's rights", LONG, async || {
-        claims.list(&ListParams::default()).await?;
-        pools.list(&ListParams::default()).await
-    })
-    .await
-    .unwrap();
-    plane
+struct Plane {
+    plane: ControlPlane,
+    install: Install,
 }
 
-/// Starts the operator under its own account, at the API server or a proxy in front of it.
-async fn operator(plane: &ControlPlane, url: &str, flags: &[&str]) -> Operator {
-    let path = plane.service_account_kubeconfig_via(NAMESPACE, ACCOUNT, url).await.unwrap();
-    let binary = Path::new(env!("CARGO_BIN_EXE_landfall"));
-    let flags: Vec<_> = ["--namespace", NAMESPACE].iter().chain(flags).copied().collect();
-    Operator::spawn(binary, &path, &flags).await.unwrap()
+impl Plane {
+    async fn start() -> Self {
+        let plane = ControlPlane::start().await.unwrap();
+        let install = Install::new(&plane, &root().join("deploy")).await.unwrap();
+        Self { plane, install }
+    }
+
+    /// Starts the operator under its own account, at the API server or a proxy in front of it.
+    async fn operator(&self, url: &str, flags: &[&str]) -> Operator {
+        let path = self.install.kubeconfig(&self.plane, url).await.unwrap();
+        let binary = Path::new(env!("CARGO_BIN_EXE_landfall"));
+        let namespace = ["--namespace", self.install.namespace()];
+        Operator::spawn(binary, &path, &[&namespace[..], flags].concat()).await.unwrap()
+    }
 }
 
 struct Shared {
     // First, so that it ends first.
     _operator: Operator,
-    plane: ControlPlane,
+    plane: Plane,
 }
 
 /// A namespace on a control plane on which one operator runs all the time.
@@ -72,13 +62,13 @@ pub(crate) async fn tenant(namespace: &str) -> Tenant {
     static SHARED: OnceCell<Shared> = OnceCell::const_new();
     let shared = SHARED
         .get_or_init(async || {
-            let plane = plane().await;
-            let operator = operator(&plane, plane.url(), &[]).await;
+            let plane = Plane::start().await;
+            let operator = plane.operator(plane.plane.url(), &[]).await;
             operator.wait_ready(LONG).await.unwrap();
             Shared { _operator: operator, plane }
         })
         .await;
-    Tenant { served: true, ..Tenant::new(&shared.plane, namespace).await }
+    Tenant { served: true, ..Tenant::new(&shared.plane.plane, namespace).await }
 }
 
 /// A control plane without an operator, empty, and nobody else's until it is dropped.
@@ -86,18 +76,18 @@ pub(crate) async fn tenant(namespace: &str) -> Tenant {
 /// Tests that stop, kill or multiply operators take turns on one: starting another for each would
 /// cost more than cleaning up, and on few cores they would only slow each other down.
 pub(crate) struct Arena {
-    plane: MappedMutexGuard<'static, ControlPlane>,
+    stage: MappedMutexGuard<'static, Plane>,
     pub(crate) client: Client,
 }
 
 pub(crate) async fn arena() -> Arena {
-    static ARENA: Mutex<Option<ControlPlane>> = Mutex::const_new(None);
+    static ARENA: Mutex<Option<Plane>> = Mutex::const_new(None);
     Arena::on(&ARENA).await
 }
 
 /// Another one, on which the kinds of earlier releases are installed, too.
 pub(crate) async fn old_arena() -> Arena {
-    static ARENA: Mutex<Option<ControlPlane>> = Mutex::const_new(None);
+    static ARENA: Mutex<Option<Plane>> = Mutex::const_new(None);
     let arena = Arena::on(&ARENA).await;
     arena.install_old_kinds().await;
     arena.clear_old_kinds().await;
@@ -105,20 +95,20 @@ pub(crate) async fn old_arena() -> Arena {
 }
 
 impl Arena {
-    async fn on(slot: &'static Mutex<Option<ControlPlane>>) -> Self {
+    async fn on(slot: &'static Mutex<Option<Plane>>) -> Self {
         let mut slot = slot.lock().await;
         if slot.is_none() {
-            *slot = Some(plane().await);
+            *slot = Some(Plane::start().await);
         }
-        let plane = MutexGuard::map(slot, |slot| slot.as_mut().expect("it was just made"));
-        let client = plane.admin_client().await.unwrap();
-        let arena = Self { plane, client };
+        let stage = MutexGuard::map(slot, |slot| slot.as_mut().expect("it was just made"));
+        let client = stage.plane.admin_client().await.unwrap();
+        let arena = Self { stage, client };
         arena.clear().await;
         arena
     }
 
     pub(crate) async fn install_old_kinds(&self) {
-        self.plane.install_crds(&root().join("deploy/crds/legacy")).await.unwrap();
+        self.stage.plane.install_crds(&root().join("deploy/crds/legacy")).await.unwrap();
         // A new kind answers "storage is (re)initializing" for a while after it is established.
         let vips: Api<VirtualIP> = Api::all(self.client.clone());
         let mappings: Api<GroupSegmentMapping> = Api::all(self.client.clone());
@@ -159,11 +149,11 @@ impl Arena {
     }
 
     pub(crate) async fn kubectl(&self, args: &[&str]) -> String {
-        self.plane.kubectl(args).await.unwrap()
+        self.stage.plane.kubectl(args).await.unwrap()
     }
 
     pub(crate) async fn tenant(&self, namespace: &str) -> Tenant {
-        Tenant::new(&self.plane, namespace).await
+        Tenant::new(&self.stage.plane, namespace).await
     }
 
     /// An operator that needs no lease.
@@ -172,24 +162,24 @@ impl Arena {
     }
 
     pub(crate) async fn operator_with(&self, flags: &[&str]) -> Operator {
-        operator(&self.plane, self.plane.url(), flags).await
+        self.stage.operator(self.stage.plane.url(), flags).await
     }
 
     /// An operator that reaches the API server through a proxy and needs no lease.
     pub(crate) async fn operator_via(&self, proxy: &Proxy) -> Operator {
-        operator(&self.plane, &proxy.url(), &["--leader-elect=false"]).await
+        self.stage.operator(&proxy.url(), &["--leader-elect=false"]).await
     }
 
     pub(crate) async fn electing_operator_via(&self, proxy: &Proxy) -> Operator {
-        operator(&self.plane, &proxy.url(), &[]).await
+        self.stage.operator(&proxy.url(), &[]).await
     }
 
     pub(crate) async fn proxy(&self) -> Proxy {
-        Proxy::start(&self.plane).await.unwrap()
+        Proxy::start(&self.stage.plane).await.unwrap()
     }
 
     pub(crate) async fn apply(&self, yaml: &str) {
-        self.plane.apply_yaml(yaml).await.unwrap();
+        self.stage.plane.apply_yaml(yaml).await.unwrap();
     }
 
     /// Starts an operator, waits until it has nothing left to do, and sees that it wrote nothing but
@@ -211,8 +201,8 @@ impl Arena {
 
     /// Ends the API server as a crash would and starts it again.
     pub(crate) async fn crash_apiserver(&self) {
-        self.plane.kill_apiserver().unwrap();
-        self.plane.start_apiserver().await.unwrap();
+        self.stage.plane.kill_apiserver().unwrap();
+        self.stage.plane.start_apiserver().await.unwrap();
     }
 
     /// Removes whatever an earlier test left, also one that failed.
@@ -236,8 +226,7 @@ impl Arena {
         }
         delete_all::<IPGroup>(&Api::all(self.client.clone())).await;
         delete_all::<Lease>(&Api::namespaced(self.client.clone(), NAMESPACE)).await;
-        let rbac = std::fs::read_to_string(root().join("deploy/rbac.yaml")).unwrap();
-        self.plane.apply_yaml(&rbac).await.unwrap();
+        self.stage.install.grant(&self.stage.plane).await.unwrap();
     }
 }
 

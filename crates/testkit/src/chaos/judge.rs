@@ -1,0 +1,228 @@
+//! What must hold when the attack is over, and what must never have happened in it.
+//!
+//! The rules are written down anew here, naively and from the objects alone; they share no code with
+//! the planner. What the user wrote by hand is the user's: a toy may show what is not its own, but
+//! then it must be told, and nobody else may suffer.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt as _;
+use landfall_api::{IP, IPGroup, condition, convert, name, words};
+use landfall_ipam::{AddrBlock, AddrRange, Family, clash};
+
+use super::world::is_toy;
+use crate::cluster::{History, Snapshot, Then, Unasked, asked, key, shown, terms};
+
+/// What happened though nothing excuses it.
+///
+/// An address that was taken off a Service and given back is told apart, see [`interruptions`].
+pub(super) fn of_history(history: &History) -> Vec<String> {
+    let by_hand = |key: &Option<String>| key.as_deref().is_some_and(is_toy);
+    let findings = history.findings().into_iter().filter(|found| !by_hand(&found.shown_by));
+    let unasked = unasked(history).filter(|unasked| unasked.then != Then::Back);
+    findings.map(|it| it.to_string()).chain(unasked.map(|it| it.to_string())).collect()
+}
+
+/// Addresses that were away for a while and came back, though nobody asked for it.
+pub(super) fn interruptions(history: &History) -> Vec<String> {
+    let back = unasked(history).filter(|unasked| unasked.then == Then::Back);
+    back.map(|it| it.to_string()).collect()
+}
+
+fn unasked(history: &History) -> impl Iterator<Item = Unasked> {
+    history.unasked().into_iter().filter(|unasked| !is_toy(&unasked.service))
+}
+
+/// What is wrong with a cluster at rest, apart from what toys show by hand.
+pub(super) fn beside_toys(seen: &Snapshot) -> Vec<String> {
+    let toys: Vec<_> = seen.services.iter().map(key).filter(|key| is_toy(key)).collect();
+    let of_toys = |problem: &String| toys.iter().any(|toy| problem.contains(&format!("/{toy}/")));
+    seen.problems().into_iter().filter(|problem| !of_toys(problem)).collect()
+}
+
+/// Addresses that a toy shows by hand although somebody else has them, without a word about it on
+/// the toy and on whoever has the address.
+pub(super) fn untold(seen: &Snapshot) -> Vec<String> {
+    let claims = ledger(seen);
+    let mut untold = Vec::new();
+    for toy in seen.services.iter().filter(|service| is_toy(&key(service)) && is_served(service)) {
+        for addr in shown(toy) {
+            let Some(claim) = claims.get(&addr) else {
+                untold.push(format!("{} shows {addr}, which has no claim", key(toy)));
+                continue;
+            };
+            if names(claim, toy) {
+                continue;
+            }
+            if says(toy).is_none_or(|(status, _)| status != "False") {
+                untold.push(format!("{} shows {addr} by hand and is not told", key(toy)));
+            }
+            for holder in seen.services.iter().filter(|service| names(claim, service)) {
+                let told = says(holder)
+                    .is_some_and(|(status, reason)| status == "False" || reason == "AlsoShown");
+                if !told {
+                    let (holder, toy) = (key(holder), key(toy));
+                    untold.push(format!("{holder} is not told that {toy} shows its {addr}"));
+                }
+            }
+        }
+    }
+    untold
+}
+
+/// Services that do not have what they could have.
+pub(super) fn unserved(seen: &Snapshot, pools: &[IPGroup]) -> Vec<String> {
+    let claims = ledger(seen);
+    let mut unserved = Vec::new();
+    for service in seen.services.iter().filter(|service| is_served(service)) {
+        let spec = service.spec.clone().unwrap_or_default();
+        let class = spec.load_balancer_class.as_deref();
+        let known = pools.iter().any(|pool| pool.spec.load_balancer_class.as_deref() == class);
+        if !known {
+            continue;
+        }
+        let families = spec.ip_families.unwrap_or_default();
+        let wants: Vec<_> = [Family::V4, Family::V6]
+            .into_iter()
+            .filter(|family| families.contains(&family.to_string()))
+            .map(|family| want(service, family, pools, &claims))
+            .collect();
+        let all_or_none = spec.ip_family_policy.as_deref() == Some("RequireDualStack");
+        // Without what it asks for, a Service may be left without the rest, too.
+        let refused = wants
+            .iter()
+            .any(|want| matches!(want, Want::NotToBeHad { asked } if *asked || all_or_none));
+        if !refused {
+            for want in &wants {
+                if let Want::Missing(what) = want {
+                    unserved.push(format!(
+                        "{} could have {what}: {:?}",
+                        key(service),
+                        says(service)
+                    ));
+                }
+            }
+        }
+    }
+    unserved
+}
+
+enum Want {
+    Had,
+    Missing(String),
+    NotToBeHad { asked: bool },
+}
+
+fn want(
+    service: &Service,
+    family: Family,
+    pools: &[IPGroup],
+    claims: &BTreeMap<IpAddr, &IP>,
+) -> Want {
+    let has = shown(service).into_iter().find(|addr| Family::of(*addr) == family);
+    let asks: Vec<_> =
+        asked(service).into_iter().filter(|addr| Family::of(*addr) == family).collect();
+    let may_have = |addr: IpAddr| claims.get(&addr).is_none_or(|claim| open_to(claim, service));
+    let mut open = serving(service, pools).flat_map(|pool| addresses(pool, family));
+    match (&*asks, has) {
+        ([asks], Some(has)) if *asks == has => Want::Had,
+        ([asks], _) => {
+            if open.any(|addr| addr == *asks) && may_have(*asks) {
+                Want::Missing(format!("{asks}, which it asks for"))
+            } else {
+                Want::NotToBeHad { asked: true }
+            }
+        }
+        // It contradicts itself.
+        ([_, _, ..], _) => Want::NotToBeHad { asked: true },
+        ([], Some(_)) => Want::Had,
+        ([], None) => open
+            .find(|addr| may_have(*addr))
+            .map_or(Want::NotToBeHad { asked: false }, |addr| Want::Missing(addr.to_string())),
+    }
+}
+
+/// The pools that give this Service addresses.
+fn serving<'a>(service: &Service, pools: &'a [IPGroup]) -> impl Iterator<Item = &'a IPGroup> {
+    let class = service.spec.as_ref().and_then(|spec| spec.load_balancer_class.clone());
+    let named: Vec<_> = words::entries(&service.metadata, words::ANNOTATION_POOL)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    let asks = !asked(service).is_empty();
+    pools.iter().filter(move |pool| {
+        let meant = if named.is_empty() {
+            asks || pool.spec.auto_assign()
+        } else {
+            named.contains(&pool.name_any())
+        };
+        pool.spec.load_balancer_class == class && meant && !pool.spec.drain()
+    })
+}
+
+/// All addresses of a pool; those here are small, and what they exclude is put back before anybody
+/// is judged.
+fn addresses(pool: &IPGroup, family: Family) -> Vec<IpAddr> {
+    let blocks = pool.spec.ranges.iter().chain(&pool.spec.segment);
+    let ranges = blocks.filter_map(|text| text.parse::<AddrBlock>().ok()).map(AddrBlock::range);
+    ranges.filter(|range| range.family() == family).flat_map(all_of).collect()
+}
+
+fn all_of(range: AddrRange) -> Vec<IpAddr> {
+    match (range.first(), range.last()) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => {
+            (u32::from(first)..=u32::from(last)).map(|n| Ipv4Addr::from(n).into()).collect()
+        }
+        (IpAddr::V6(first), IpAddr::V6(last)) => {
+            (u128::from(first)..=u128::from(last)).map(|n| Ipv6Addr::from(n).into()).collect()
+        }
+        // A range is of one family.
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => Vec::new(),
+    }
+}
+
+/// Whether a claim leaves room for a Service: it is kept for it, or all who have it would share.
+fn open_to(claim: &IP, service: &Service) -> bool {
+    let namespace = service.namespace().unwrap_or_default();
+    let mine = terms(service);
+    let reserved = claim.spec.reserved_for.as_ref();
+    let kept = reserved.is_some_and(|reserved| {
+        let name = reserved.name.as_deref();
+        reserved.namespace == namespace && name.is_none_or(|name| name == service.name_any())
+    });
+    if claim.spec.holders.is_empty() {
+        return kept;
+    }
+    (reserved.is_none() || kept)
+        && claim.spec.holders.iter().filter(|holder| holder.uid != service.uid()).all(|holder| {
+            let theirs = convert::holder_terms(holder);
+            let there = holder.namespace.as_deref().unwrap_or_default();
+            clash((&namespace, mine.as_ref()), (there, theirs.as_ref())).is_none()
+        })
+}
+
+fn ledger(seen: &Snapshot) -> BTreeMap<IpAddr, &IP> {
+    let claims = seen.claims.iter();
+    claims.filter_map(|claim| Some((name::parse(&claim.name_any()).ok()?, claim))).collect()
+}
+
+fn names(claim: &IP, service: &Service) -> bool {
+    claim.spec.holders.iter().any(|holder| holder.uid == service.uid())
+}
+
+fn is_served(service: &Service) -> bool {
+    let kind = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+    kind == Some("LoadBalancer") && service.metadata.deletion_timestamp.is_none()
+}
+
+/// Status and reason of what the operator says of a Service.
+fn says(service: &Service) -> Option<(&str, &str)> {
+    let conditions = service.status.as_ref()?.conditions.as_deref()?;
+    let said = condition::get(conditions, words::CONDITION_ALLOCATED)?;
+    Some((&said.status, &said.reason))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Where the user plays: the namespaces, names and pools that there may be, and how a Service is
+//! written. Another way to ask for addresses needs another of these and nothing else.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use k8s_openapi::api::core::v1::Service;
+use landfall_api::{IPGroup, words};
+use serde_json::{Value, json};
+
+use crate::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
+use crate::random::Random;
+
+pub(super) const NAMESPACES: [&str; 2] = ["play-a", "play-b"];
+const SERVICES: usize = 14;
+const TOYS: usize = 3;
+const CLASS: &str = "play.example/lb";
+const WIDE: &str = "play-wide";
+const TIGHT: &str = "play-tight";
+const CLASSY: &str = "play-classy";
+const SIX: &str = "play-six";
+
+/// One Service, or a toy: a Service whose status and claims the user also writes by hand, for which
+/// the operator is not to blame.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    pub(super) namespace: &'static str,
+    pub(super) name: String,
+}
+
+impl Name {
+    pub(super) fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+pub(super) fn any_service(random: &mut Random) -> Name {
+    let namespace = *random.pick(&NAMESPACES);
+    Name { namespace, name: format!("s{:02}", random.below(SERVICES)) }
+}
+
+pub(super) fn any_toy(random: &mut Random) -> Name {
+    Name { namespace: NAMESPACES[0], name: format!("toy{}", random.below(TOYS)) }
+}
+
+/// Whether a `namespace/name` is a toy's.
+pub(super) fn is_toy(key: &str) -> bool {
+    key.split_once('/')
+        .is_some_and(|(namespace, name)| NAMESPACES.contains(&namespace) && name.starts_with("toy"))
+}
+
+/// The pools as they are when nobody has edited them: one for all, one that is soon full, is only
+/// given on request and keeps what was deleted, one of a class, and one of the other family.
+pub(super) fn pools() -> Vec<IPGroup> {
+    vec![
+        pool(WIDE, &["10.40.0.0/26"]),
+        pool(TIGHT, &["10.40.1.0/29"]).with(|spec| {
+            spec.auto_assign = Some(false);
+            spec.retain_for = Some("2s".into());
+        }),
+        pool(CLASSY, &["10.40.2.0/28"]).for_class(CLASS),
+        pool(SIX, &["fd00:40::/122"]),
+    ]
+}
+
+/// An address that somebody might ask for.
+pub(super) fn any_address(random: &mut Random) -> IpAddr {
+    let (third, fourths) = *random.pick(&[(0, 64), (0, 16), (1, 8), (2, 16)]);
+    let fourth = u8::try_from(random.below(fourths)).unwrap_or_default();
+    IpAddr::from(Ipv4Addr::new(10, 40, third, fourth))
+}
+
+/// A Service as somebody might write it.
+pub(super) fn any_manifest(random: &mut Random, name: &str) -> Service {
+    let service = load_balancer(name);
+    let service = match random.below(10) {
+        0 => service.of_class(CLASS),
+        1 => service.annotated(words::ANNOTATION_POOL, TIGHT),
+        2 => service.with_families("PreferDualStack", &["IPv4", "IPv6"]),
+        3 => service.with_families("RequireDualStack", &["IPv4", "IPv6"]),
+        _ => service,
+    };
+    match random.below(6) {
+        0 => service.asking(&any_address(random).to_string()),
+        1 => service.annotated(words::ANNOTATION_ADDRESSES, &any_address(random).to_string()),
+        2 | 3 => service.sharing(any_key(random), &[any_port(random)]),
+        _ => service,
+    }
+}
+
+fn any_key(random: &mut Random) -> &'static str {
+    if random.once_in(2) { "red" } else { "blue" }
+}
+
+fn any_port(random: &mut Random) -> i32 {
+    *random.pick(&[80, 81, 443, 8080])
+}
+
+/// Patches of a Service, one after the other, and what they mean.
+pub(super) fn any_change(random: &mut Random) -> (&'static str, Vec<Value>) {
+    let ask = random.once_in(2).then(|| any_address(random).to_string());
+    let class = random.once_in(2).then_some(CLASS);
+    match random.below(9) {
+        0..=2 => ("asks by the field", vec![json!({"spec": {"loadBalancerIP": ask}})]),
+        3 => {
+            let annotations = json!({words::ANNOTATION_ADDRESSES: ask});
+            ("asks by the annotation", vec![json!({"metadata": {"annotations": annotations}})])
+        }
+        4 => {
+            let kind = *random.pick(&["ClusterIP", "LoadBalancer"]);
+            let spec = json!({"type": kind, "allocateLoadBalancerNodePorts": null});
+            ("changes its type", vec![json!({ "spec": spec })])
+        }
+        // A class is fixed as long as the type is.
+        5 => {
+            let none = json!({"type": "ClusterIP", "allocateLoadBalancerNodePorts": null,
+                "loadBalancerClass": null});
+            let other = json!({"type": "LoadBalancer", "loadBalancerClass": class});
+            ("changes its class", vec![json!({"spec": none}), json!({"spec": other})])
+        }
+        6 => {
+            let policy = *random.pick(&["SingleStack", "PreferDualStack", "RequireDualStack"]);
+            ("changes its families", vec![json!({"spec": {"ipFamilyPolicy": policy}})])
+        }
+        7 => {
+            let key = if random.once_in(3) { None } else { Some(any_key(random)) };
+            let annotations = json!({words::ANNOTATION_SHARING_KEY: key});
+            let ports = json!([{"name": "p", "port": any_port(random)}]);
+            let patch = json!({"metadata": {"annotations": annotations}, "spec": {"ports": ports}});
+            ("changes whom it shares with", vec![patch])
+        }
+        _ => {
+            let pool = random.once_in(2).then_some(*random.pick(&[TIGHT, WIDE]));
+            let annotations = json!({words::ANNOTATION_POOL: pool});
+            ("asks for a pool", vec![json!({"metadata": {"annotations": annotations}})])
+        }
+    }
+}
+
+/// An edit of a pool, none of which may change anybody's address; `None` deletes it.
+pub(super) fn any_pool_edit(random: &mut Random) -> (&'static str, Option<Value>) {
+    let name = *random.pick(&[WIDE, WIDE, TIGHT, CLASSY, SIX]);
+    let edit = match random.below(6) {
+        0 => json!({"drain": random.once_in(2)}),
+        1 | 2 => {
+            let first = random.below(40);
+            json!({"excludedIPs": [format!("10.40.0.{first}-10.40.0.{}", first + 12)]})
+        }
+        3 => json!({"priority": random.below(200)}),
+        // Whoever has an address of what is left out keeps it.
+        4 if name == WIDE => json!({"ranges": ["10.40.0.16-10.40.0.63"]}),
+        5 if name != SIX => return (name, None),
+        _ => json!({"avoidEnds": random.once_in(2)}),
+    };
+    (name, Some(edit))
+}
