@@ -2,6 +2,7 @@
 
 mod bench;
 mod cargo;
+mod chaos;
 mod control_plane;
 mod demo;
 mod generate;
@@ -27,6 +28,8 @@ struct Args {
 enum Command {
     /// Measure how fast addresses are given, against the API server's own limits
     Bench(bench::Args),
+    /// Attack the operator on a real control plane, as long as you like
+    Chaos(chaos::Args),
     /// Build or run a real Kubernetes control plane on this machine
     ControlPlane(control_plane::Args),
     /// Start a cluster with the operator and sample Services, and show what they get
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
 fn run(command: Command, output: &Output) -> Result<(), Box<dyn Error>> {
     match command {
         Command::Bench(args) => bench::run(&args, output)?,
+        Command::Chaos(args) => chaos::run(&args, output)?,
         Command::ControlPlane(args) => control_plane::run(&args, output)?,
         Command::Demo(args) => demo::run(&args, output)?,
         Command::Generate { check } => generate::run(check)?,

@@ -1,6 +1,8 @@
 //! Landfall as a whole, on real servers and as a real process.
 
 mod admission;
+#[cfg(test)]
+mod chaos;
 mod cli;
 #[cfg(test)]
 mod docs;
