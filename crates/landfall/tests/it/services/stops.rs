@@ -1,8 +1,15 @@
 //! An operator that dies after any single write leaves nothing that the next one does not mend.
+//!
+//! Scenarios, and one driver that runs each of them once undisturbed and then once for every write
+//! it consists of, with the operator dead after that write and another in its place.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use futures::future::LocalBoxFuture;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DeleteParams, ListParams};
+use landfall_api::IPGroup;
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, shown};
 use landfall_testkit::proxy::Record;
@@ -23,7 +30,135 @@ fn of_pool_status(request: &Record) -> bool {
     request.is_work() && request.is_for("ipgroups")
 }
 
-/// One run of the scenario, with a second operator once the first one's traffic has ended.
+/// What happens in a cluster with one pool, `10.5.N.0/29` in round N, and what must come of it.
+struct Scenario {
+    name: &'static str,
+    /// What the pool is like.
+    pool: fn(IPGroup) -> IPGroup,
+    /// What is there before any operator runs.
+    prepare: for<'a> fn(&'a Round<'_>) -> LocalBoxFuture<'a, ()>,
+    /// What users do, and what each step must lead to before the next.
+    act: for<'a> fn(&'a mut Round<'_>) -> LocalBoxFuture<'a, ()>,
+    /// What everybody shows in the end, by the last number of the address.
+    shown: &'static [(&'static str, u8)],
+    /// Whose address changed, from and to: as they asked, and nobody else's.
+    moved: &'static [(&'static str, u8, u8)],
+    /// How many writes of the ledger it consists of at least, lest it become harmless unnoticed.
+    writes: usize,
+}
+
+const ALLOCATE_AND_RELEASE: Scenario = Scenario {
+    name: "allocate and release",
+    pool: |pool| pool,
+    prepare: |round| {
+        Box::pin(async {
+            for name in ["a", "b"] {
+                round.create(load_balancer(name)).await;
+            }
+            round.create(load_balancer("c").asking(&round.addr(5))).await;
+        })
+    },
+    act: |round| Box::pin(allocate_and_release(round)),
+    shown: &[("c", 5)],
+    moved: &[],
+    writes: 8,
+};
+
+const CHANGE_A_REQUEST: Scenario = Scenario {
+    name: "change a request",
+    pool: |pool| pool,
+    prepare: |round| {
+        Box::pin(async {
+            round.create(load_balancer("c").asking(&round.addr(5))).await;
+        })
+    },
+    act: |round| Box::pin(change_a_request(round)),
+    shown: &[("d", 6)],
+    moved: &[("c", 5, 6)],
+    writes: 8,
+};
+
+const SHARE: Scenario = Scenario {
+    name: "share",
+    pool: |pool| pool,
+    prepare: |round| {
+        Box::pin(async {
+            round.create(load_balancer("e").sharing("k", &[80])).await;
+        })
+    },
+    act: |round| Box::pin(share(round)),
+    shown: &[("f", 1)],
+    moved: &[("f", 0, 1)],
+    writes: 8,
+};
+
+const RETAIN: Scenario = Scenario {
+    name: "retain",
+    pool: |pool| pool.with(|spec| spec.retain_for = Some("1h".into())),
+    prepare: |round| {
+        Box::pin(async {
+            for name in ["a", "b"] {
+                round.create(load_balancer(name)).await;
+            }
+        })
+    },
+    act: |round| Box::pin(retain(round)),
+    shown: &[("a", 0), ("b", 1)],
+    moved: &[],
+    writes: 9,
+};
+
+/// One is deleted, one changes its type.
+async fn allocate_and_release(round: &mut Round<'_>) {
+    round.shows("a", 0).await;
+    round.shows("b", 1).await;
+    round.shows("c", 5).await;
+    round.tenant.delete("a").await;
+    round.claim_is_gone(0).await;
+    let plain = json!({"spec": {"type": "ClusterIP", "allocateLoadBalancerNodePorts": null}});
+    round.tenant.patch("b", plain).await;
+    round.claim_is_gone(1).await;
+}
+
+/// One moves, another is refused what it moved to, and served when it goes.
+async fn change_a_request(round: &mut Round<'_>) {
+    round.shows("c", 5).await;
+    round.tenant.ask("c", &*round.addr(6)).await;
+    round.shows("c", 6).await;
+    round.claim_is_gone(5).await;
+    round.create(load_balancer("d").asking(&round.addr(6))).await;
+    round.refused("d", "TakenBy").await;
+    round.tenant.delete("c").await;
+    round.shows("d", 6).await;
+}
+
+/// Two share an address, one of them takes the other's port, the other goes.
+async fn share(round: &mut Round<'_>) {
+    round.shows("e", 0).await;
+    round.create(load_balancer("f").sharing("k", &[443])).await;
+    round.shows("f", 0).await;
+    round.tenant.patch("f", json!({"spec": {"ports": [{"name": "p80", "port": 80}]}})).await;
+    round.shows("f", 1).await;
+    round.tenant.delete("e").await;
+    round.claim_is_gone(0).await;
+}
+
+/// One comes back after its address was seen to wait for it, one at once; a stranger gets neither.
+async fn retain(round: &mut Round<'_>) {
+    round.shows("a", 0).await;
+    round.shows("b", 1).await;
+    round.tenant.delete("a").await;
+    round.claim_waits(0).await;
+    round.tenant.delete("b").await;
+    round.create(load_balancer("b")).await;
+    round.shows("b", 1).await;
+    round.create(load_balancer("stranger").asking(&round.addr(0))).await;
+    round.refused("stranger", "Reserved").await;
+    round.create(load_balancer("a")).await;
+    round.shows("a", 0).await;
+}
+
+/// One run of a scenario, with a second operator once the first one's traffic has ended.
 struct Round<'a> {
     arena: &'a Arena,
     tenant: Tenant,
@@ -34,6 +169,10 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
+    async fn create(&self, service: Service) {
+        self.tenant.create(service).await;
+    }
+
     fn addr(&self, last: u8) -> String {
         format!("10.5.{}.{last}", self.number)
     }
@@ -83,6 +222,16 @@ impl Round<'_> {
         .await;
     }
 
+    async fn claim_waits(&mut self, last: u8) {
+        let addr = self.addr(last);
+        self.reaches(&format!("the claim on {addr} to wait"), async |tenant| {
+            let claim = tenant.claim(&addr).await.ok_or("it is gone")?;
+            let waits = claim.spec.holders.is_empty() && claim.spec.reserved_for.is_some();
+            if waits { Ok(()) } else { Err(format!("{:?}", claim.spec)) }
+        })
+        .await;
+    }
+
     async fn refused(&mut self, name: &str, reason: &str) {
         self.reaches(&format!("{name} to be refused"), async |tenant| {
             let service = tenant.services.get(name).await.map_err(|error| error.to_string())?;
@@ -112,112 +261,140 @@ fn last_octets(addrs: &[IpAddr]) -> Vec<u8> {
         .collect()
 }
 
-/// Runs the scenario; says what it came to and whether the stop struck.
-async fn round(arena: &Arena, number: usize, stop: Option<(usize, Filter)>) -> (Outcome, bool) {
-    let namespace = format!("stop-{number}");
-    let tenant = arena.tenant(&namespace).await;
-    let proxy = arena.proxy().await;
-    if let Some((count, filter)) = stop {
-        proxy.stop_after(count, filter);
-    }
-    let block = format!("10.5.{number}.0/29");
-    tenant.pool(pool(&namespace, &[&block]).only_for(&namespace)).await;
-    let recorder = Recorder::start(&arena.client).await.unwrap();
-    let mut round =
-        Round { arena, tenant: tenant.clone(), number, proxy, operators: vec![], stopped: false };
-    for name in ["a", "b"] {
-        tenant.create(load_balancer(name)).await;
-    }
-    tenant.create(load_balancer("c").asking(&round.addr(5))).await;
-    round.operators.push(arena.operator_via(&round.proxy).await);
+impl Scenario {
+    /// Runs it; says what it came to and whether the stop struck.
+    async fn run(
+        &self,
+        arena: &Arena,
+        number: usize,
+        stop: Option<(usize, Filter)>,
+    ) -> (Outcome, bool) {
+        let namespace = format!("stop-{number}");
+        let tenant = arena.tenant(&namespace).await;
+        let proxy = arena.proxy().await;
+        if let Some((count, filter)) = stop {
+            proxy.stop_after(count, filter);
+        }
+        let block = format!("10.5.{number}.0/29");
+        tenant.pool((self.pool)(pool(&namespace, &[&block]).only_for(&namespace))).await;
+        let recorder = Recorder::start(&arena.client).await.unwrap();
+        let mut round = Round { arena, tenant, number, proxy, operators: vec![], stopped: false };
+        (self.prepare)(&round).await;
+        round.operators.push(arena.operator_via(&round.proxy).await);
+        (self.act)(&mut round).await;
+        round.pool_counts().await;
+        if !round.stopped && round.proxy.is_stopped() {
+            round.crash().await;
+            round.operators[1].wait_ready(LONG).await.unwrap();
+        }
 
-    round.shows("a", 0).await;
-    round.shows("b", 1).await;
-    round.shows("c", 5).await;
-    // A request changes.
-    tenant.ask("c", &*round.addr(6)).await;
-    round.shows("c", 6).await;
-    round.claim_is_gone(5).await;
-    // One is refused.
-    tenant.create(load_balancer("d").asking(&round.addr(6))).await;
-    round.refused("d", "TakenBy").await;
-    // One is deleted, one changes its type.
-    tenant.delete("a").await;
-    round.claim_is_gone(0).await;
-    tenant
-        .patch("b", json!({"spec": {"type": "ClusterIP", "allocateLoadBalancerNodePorts": null}}))
-        .await;
-    round.claim_is_gone(1).await;
-    // The refused one is served.
-    tenant.delete("c").await;
-    round.shows("d", 6).await;
-    // Two share an address, one of them takes the other's port, the other goes.
-    tenant.create(load_balancer("e").sharing("k", &[80])).await;
-    round.shows("e", 0).await;
-    tenant.create(load_balancer("f").sharing("k", &[443])).await;
-    round.shows("f", 0).await;
-    tenant.patch("f", json!({"spec": {"ports": [{"name": "p80", "port": 80}]}})).await;
-    round.shows("f", 1).await;
-    tenant.delete("e").await;
-    round.claim_is_gone(0).await;
-    round
-        .reaches("the pool's numbers", async |tenant| {
-            let pool = tenant.pools.get(&namespace).await.map_err(|error| error.to_string())?;
+        let snapshot = round.tenant.settled().await;
+        let history = recorder.finish().await.unwrap();
+        let context = format!("{}, round {number}, {stop:?}", self.name);
+        assert_eq!(history.problems(), Vec::<String>::new(), "{context}");
+        assert_eq!(history.unasked(), [], "{context}");
+        let mine = |key: &str| key.strip_prefix(&format!("{namespace}/")).map(str::to_owned);
+        let shown = snapshot.shown();
+        let shown = shown.iter().filter_map(|(key, addrs)| Some((mine(key)?, last_octets(addrs))));
+        let moved = history.moved();
+        let moved = moved
+            .iter()
+            .filter_map(|(key, old, new)| Some((mine(key)?, last_octets(old), last_octets(new))));
+        let outcome = Outcome { shown: shown.collect(), moved: moved.collect() };
+        let stopped = round.stopped;
+        round.clear().await;
+        (outcome, stopped)
+    }
+
+    fn expected(&self) -> Outcome {
+        let shown = self.shown.iter().map(|(name, addr)| ((*name).to_owned(), vec![*addr]));
+        let moved = self.moved.iter();
+        let moved = moved.map(|(name, from, to)| ((*name).to_owned(), vec![*from], vec![*to]));
+        Outcome { shown: shown.collect(), moved: moved.collect() }
+    }
+}
+
+impl Round<'_> {
+    /// Waits until the pool's status agrees with the ledger.
+    async fn pool_counts(&mut self) {
+        let name = format!("stop-{}", self.number);
+        let network = format!("10.5.{}.", self.number);
+        self.reaches("the pool's numbers", async |tenant| {
+            let pool = tenant.pools.get(&name).await.map_err(|error| error.to_string())?;
+            let claims = tenant.claims.list(&ListParams::default()).await;
+            let claims = claims.map_err(|error| error.to_string())?;
+            let taken = claims.iter().filter_map(|claim| claim.metadata.name.as_deref());
+            let taken = taken.filter(|name| name.starts_with(&network)).count();
             let status = pool.status.unwrap_or_default();
-            let seen = (status.capacity.as_deref(), status.used.as_deref(), status.free.as_deref());
-            if seen == (Some("8"), Some("2"), Some("6")) {
+            let seen = (status.capacity.as_deref(), status.used.as_deref());
+            if seen == (Some("8"), Some(&*taken.to_string())) {
                 Ok(())
             } else {
-                Err(format!("{seen:?}"))
+                Err(format!("{seen:?}, {taken} taken"))
             }
         })
         .await;
-    if !round.stopped && round.proxy.is_stopped() {
-        round.crash().await;
-        round.operators[1].wait_ready(LONG).await.unwrap();
     }
 
-    let snapshot = tenant.settled().await;
-    let history = recorder.finish().await.unwrap();
-    assert_eq!(history.problems(), Vec::<String>::new(), "round {number}, {stop:?}");
-    let mine = |key: &str| key.strip_prefix(&format!("{namespace}/")).map(str::to_owned);
-    let shown = snapshot.shown();
-    let shown = shown.iter().filter_map(|(key, addrs)| Some((mine(key)?, last_octets(addrs))));
-    let moved = history.moved();
-    let moved = moved
-        .iter()
-        .filter_map(|(key, old, new)| Some((mine(key)?, last_octets(old), last_octets(new))));
-    let outcome = Outcome { shown: shown.collect(), moved: moved.collect() };
-    let stopped = round.stopped;
-    for name in ["b", "d", "f"] {
-        tenant.delete(name).await;
+    /// Removes what the round made, so that the next begins with nothing.
+    async fn clear(&mut self) {
+        for service in self.tenant.services.list(&ListParams::default()).await.unwrap() {
+            self.tenant.delete(&service.metadata.name.unwrap()).await;
+        }
+        for last in 0..8 {
+            let addr = self.addr(last);
+            self.reaches(&format!("the claim on {addr} to be nobody's"), async |tenant| {
+                let held = tenant.claim(&addr).await.filter(|it| !it.spec.holders.is_empty());
+                held.map_or(Ok(()), |claim| Err(format!("{:?}", claim.spec)))
+            })
+            .await;
+            // What waits for somebody who will not come.
+            if self.tenant.claim(&addr).await.is_some() {
+                self.tenant.claims.delete(&addr, &DeleteParams::default()).await.unwrap();
+            }
+        }
+        self.tenant.delete_pool(&format!("stop-{}", self.number)).await;
     }
-    round.claim_is_gone(6).await;
-    round.claim_is_gone(1).await;
-    tenant.delete_pool(&namespace).await;
-    (outcome, stopped)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_after_any_single_write_is_mended_without_a_change_of_address() {
+/// Runs a scenario undisturbed, and then with the operator dead after each of its writes.
+async fn survives_every_crash(scenario: &Scenario) {
     let arena = arena().await;
-    let (undisturbed, _) = round(&arena, 0, None).await;
-    let shown = [("d".to_owned(), vec![6]), ("f".to_owned(), vec![1])];
-    assert_eq!(undisturbed.shown, BTreeMap::from(shown));
-    let moved = [("c".to_owned(), vec![5], vec![6]), ("f".to_owned(), vec![0], vec![1])];
-    assert_eq!(undisturbed.moved, moved, "as asked");
-    let mut number = 1;
-    for (filter, at_least) in [(of_the_ledger as Filter, 23), (of_pool_status, 2)] {
+    let mut numbers = 0..;
+    let mut run = async |stop| scenario.run(&arena, numbers.next().unwrap(), stop).await;
+    let expected = scenario.expected();
+    assert_eq!(run(None).await.0, expected, "{}, undisturbed", scenario.name);
+    for (filter, at_least) in [(of_the_ledger as Filter, scenario.writes), (of_pool_status, 1)] {
         let mut count = 0;
         loop {
-            let (outcome, stopped) = round(&arena, number, Some((count, filter))).await;
-            assert_eq!(outcome, undisturbed, "stopped after {count} writes");
-            number += 1;
+            let (outcome, stopped) = run(Some((count, filter))).await;
+            assert_eq!(outcome, expected, "{}, after {count} writes", scenario.name);
             if !stopped {
                 break;
             }
             count += 1;
         }
-        assert!(count >= at_least, "only {count} writes: is the scenario what it was?");
+        let name = scenario.name;
+        assert!(count >= at_least, "only {count} writes: is {name:?} what it was?");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_after_any_write_of_giving_and_taking_is_mended() {
+    survives_every_crash(&ALLOCATE_AND_RELEASE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_after_any_write_of_a_changed_request_is_mended() {
+    survives_every_crash(&CHANGE_A_REQUEST).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_after_any_write_of_sharing_is_mended() {
+    survives_every_crash(&SHARE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_after_any_write_of_retaining_is_mended() {
+    survives_every_crash(&RETAIN).await;
 }
