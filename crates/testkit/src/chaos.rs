@@ -138,10 +138,12 @@ impl Chaos {
         found.extend(self.comes_to_rest(&player, &operators).await?);
         let history = recorder.finish().await?;
         found.extend(judge::of_history(&history));
-        let interruptions = judge::interruptions(&history);
-        self.report.interruptions += interruptions.len() as u64;
-        if round.crew.is_one() {
-            found.extend(interruptions);
+        let unasked = judge::unasked(&history);
+        if round.crew == Crew::Lone {
+            found.extend(unasked);
+        } else {
+            let of_round = |what| format!("round {}: {what}", round.number);
+            self.report.unasked.extend(unasked.into_iter().map(of_round));
         }
         self.count(round, &player, &operators);
         if !found.is_empty() {

@@ -30,11 +30,6 @@ pub enum Crew {
 
 impl Crew {
     pub const ALL: [Self; 5] = [Self::Lone, Self::Pair, Self::Trio, Self::Elected, Self::Installs];
-
-    /// Whether nobody works at the same time as another.
-    pub(super) fn is_one(self) -> bool {
-        self == Self::Lone
-    }
 }
 
 impl fmt::Display for Crew {

@@ -13,26 +13,20 @@ use landfall_api::{IP, IPGroup, condition, convert, name, words};
 use landfall_ipam::{AddrBlock, AddrRange, Family, clash};
 
 use super::world::is_toy;
-use crate::cluster::{History, Snapshot, Then, Unasked, asked, key, shown, terms};
+use crate::cluster::{History, Snapshot, asked, key, shown, terms};
 
-/// What happened though nothing excuses it.
-///
-/// An address that was taken off a Service and given back is told apart, see [`interruptions`].
+/// What happened though nothing excuses it: moments at which an address was doubled, or shown by
+/// somebody whom its claim did not name.
 pub(super) fn of_history(history: &History) -> Vec<String> {
     let by_hand = |key: &Option<String>| key.as_deref().is_some_and(is_toy);
     let findings = history.findings().into_iter().filter(|found| !by_hand(&found.shown_by));
-    let unasked = unasked(history).filter(|unasked| unasked.then != Then::Back);
-    findings.map(|it| it.to_string()).chain(unasked.map(|it| it.to_string())).collect()
+    findings.map(|it| it.to_string()).collect()
 }
 
-/// Addresses that were away for a while and came back, though nobody asked for it.
-pub(super) fn interruptions(history: &History) -> Vec<String> {
-    let back = unasked(history).filter(|unasked| unasked.then == Then::Back);
-    back.map(|it| it.to_string()).collect()
-}
-
-fn unasked(history: &History) -> impl Iterator<Item = Unasked> {
-    history.unasked().into_iter().filter(|unasked| !is_toy(&unasked.service))
+/// Addresses that changed or went, if only for a while, though nobody asked for it.
+pub(super) fn unasked(history: &History) -> Vec<String> {
+    let unasked = history.unasked().into_iter().filter(|unasked| !is_toy(&unasked.service));
+    unasked.map(|it| it.to_string()).collect()
 }
 
 /// What is wrong with a cluster at rest, apart from what toys show by hand.

@@ -33,8 +33,9 @@ pub struct Report {
     pub crashes: u64,
     /// What the proxies did to requests, by kind.
     pub harm: BTreeMap<String, u64>,
-    /// How often an address was taken off a Service and given back, though nobody asked for it.
-    pub interruptions: u64,
+    /// Addresses that changed or went for a while though nobody asked for it, while several
+    /// operators worked. With one at work it is a violation.
+    pub unasked: Vec<String>,
     pub violations: Vec<Violation>,
 }
 
@@ -68,7 +69,10 @@ impl fmt::Display for Report {
         for (kind, count) in &self.harm {
             writeln!(f, "  {count:6}  {kind}")?;
         }
-        writeln!(f, "interruptions        {}", self.interruptions)?;
+        writeln!(f, "unasked, with several {}", self.unasked.len())?;
+        for unasked in &self.unasked {
+            writeln!(f, "  {unasked}")?;
+        }
         write!(f, "violations           {}", self.violations.len())?;
         for Violation { round, what, story } in &self.violations {
             write!(f, "\n  round {round}: {what}\n    story: {}", story.display())?;

@@ -46,12 +46,6 @@ fn cluster(claims: &[IP], services: &[Service]) -> Snapshot {
 fn a_history_is_condemned_unless_it_was_done_by_hand() {
     let good = || cluster(&[held(A, "s1")], &[player("s1", &[A])]);
     let doubled = |by: &str| cluster(&[held(A, "s1")], &[player("s1", &[A]), player(by, &[A])]);
-    let moved = |who: &str| {
-        vec![
-            cluster(&[held(A, who)], &[player(who, &[A])]),
-            cluster(&[held(A, who), held(B, who)], &[player(who, &[B])]),
-        ]
-    };
     let dropped = |who: &str| {
         vec![cluster(&[held(A, who)], &[player(who, &[A])]), cluster(&[], &[player(who, &[A])])]
     };
@@ -59,8 +53,6 @@ fn a_history_is_condemned_unless_it_was_done_by_hand() {
         ("in order", vec![good(), good()], 0),
         ("doubled for a moment", vec![good(), doubled("s2"), good()], 1),
         ("doubled by hand", vec![good(), doubled("toy1"), good()], 0),
-        ("moved", moved("s1"), 1),
-        ("moved by hand", moved("toy1"), 0),
         ("released while shown", dropped("s1"), 1),
         ("its claim deleted by hand", dropped("toy1"), 0),
         (
@@ -75,16 +67,20 @@ fn a_history_is_condemned_unless_it_was_done_by_hand() {
 }
 
 #[test]
-fn an_address_that_was_away_for_a_while_is_an_interruption() {
+fn an_address_that_goes_is_noticed_even_if_it_comes_back() {
     let given = |who: &str| cluster(&[held(A, who)], &[player(who, &[A])]);
     let away = |who: &str| cluster(&[held(A, who)], &[player(who, &[])]);
-    for (who, expected) in [("s1", 1), ("toy1", 0)] {
-        let history = History::of_moments(vec![given(who), away(who), given(who)]);
-        assert_eq!(interruptions(&history).len(), expected, "{who}");
-        assert_eq!(of_history(&history), Vec::<String>::new(), "{who}");
+    let moved = |who: &str| cluster(&[held(A, who), held(B, who)], &[player(who, &[B])]);
+    for (case, then, expected) in
+        [("kept", given as fn(&str) -> Snapshot, 0), ("lost", away, 1), ("moved", moved, 1)]
+    {
+        for (who, expected) in [("s1", expected), ("toy1", 0)] {
+            let history = History::of_moments(vec![given(who), then(who)]);
+            assert_eq!(unasked(&history).len(), expected, "{case} {who}");
+            let history = History::of_moments(vec![given(who), then(who), given(who)]);
+            assert_eq!(unasked(&history).is_empty(), expected == 0, "{case} {who} and back");
+        }
     }
-    let lost = History::of_moments(vec![given("s1"), away("s1")]);
-    assert_eq!((interruptions(&lost).len(), of_history(&lost).len()), (0, 1));
 }
 
 #[test]
