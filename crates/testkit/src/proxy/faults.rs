@@ -11,7 +11,7 @@ use crate::random::Random;
 /// where it says 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// A write is refused with 409, 429, 500 or 504, and is not done.
+    /// A write is refused with 409, 410, 429, 500 or 504, and is not done.
     pub refused: usize,
     /// A write is done and then answered with 504.
     pub denied: usize,
@@ -50,8 +50,9 @@ impl Rates {
 /// How late a watch is at most.
 const LONGEST_HOLD: usize = 5_000;
 const LONGEST_DELAY: usize = 300;
-const REFUSALS: [StatusCode; 4] = [
+const REFUSALS: [StatusCode; 5] = [
     StatusCode::CONFLICT,
+    StatusCode::GONE,
     StatusCode::TOO_MANY_REQUESTS,
     StatusCode::INTERNAL_SERVER_ERROR,
     StatusCode::GATEWAY_TIMEOUT,
@@ -140,7 +141,8 @@ mod tests {
                 .collect()
         };
         let names = |all: &[&str]| all.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
-        let refusals = ["answered 409", "answered 429", "answered 500", "answered 504"];
+        let refusals =
+            ["answered 409", "answered 410", "answered 429", "answered 500", "answered 504"];
         let write = request(Method::POST, "/apis/paas.org/v1/ips", "");
         let done = ["done, then answered 504", "reply lost", "reply cut", "delayed"];
         assert_eq!(seen(&write), names(&[&refusals[..], &done].concat()));

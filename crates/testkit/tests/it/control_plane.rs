@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, VersionMatch};
 use landfall_testkit::control_plane::client_from;
 use landfall_testkit::{ControlPlane, assets, shared, wait};
 
@@ -89,6 +89,32 @@ async fn data_survive_a_crash_and_a_restart_of_the_api_server() {
     maps.get("kept").await.unwrap();
     plane.restart_apiserver().await.unwrap();
     maps.get("kept").await.unwrap();
+}
+
+#[tokio::test]
+async fn etcd_hangs_and_forgets_when_told() {
+    let plane = ControlPlane::start().await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(plane.admin_client().await.unwrap());
+    plane.apply_yaml(&config_map("first")).await.unwrap();
+    let past = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    plane.apply_yaml(&config_map("second")).await.unwrap();
+    let in_the_past = ListParams::default().at(&past).matching(VersionMatch::Exact);
+    assert_eq!(maps.list(&in_the_past).await.unwrap().items.len(), 1);
+
+    plane.pause_etcd().unwrap();
+    let quiet = Duration::from_millis(500);
+    let read = tokio::time::timeout(quiet, maps.get("first")).await;
+    assert!(read.is_err(), "a live read needs etcd: {read:?}");
+    plane.resume_etcd().unwrap();
+    wait::until("the read", DEADLINE, async || maps.get("first").await).await.unwrap();
+
+    let forgotten = plane.compact_etcd().await.unwrap();
+    assert!(forgotten > past.parse().unwrap());
+    // It has its own memory of the past until it is started anew.
+    plane.restart_apiserver().await.unwrap();
+    let gone = maps.list(&in_the_past).await.unwrap_err();
+    assert!(matches!(&gone, kube::Error::Api(status) if status.code == 410), "{gone}");
+    assert_eq!(maps.list(&ListParams::default()).await.unwrap().items.len(), 2);
 }
 
 #[tokio::test]
