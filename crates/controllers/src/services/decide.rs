@@ -231,8 +231,7 @@ fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
 fn may_join(claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
     let addr = claim.addr;
     let full = claim.holders().len() >= Holder::MOST;
-    let gone = claim.names_successor(service);
-    if claim.holders().is_empty() || service.terms.is_none() || full || gone {
+    if claim.holders().is_empty() || service.terms.is_none() || full {
         return Err(Refusal::TakenBy(addr, claim.described()));
     }
     if let Some(kept) = claim.reserved.as_ref().filter(|kept| !kept.is_for(&service.key)) {

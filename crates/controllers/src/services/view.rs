@@ -239,17 +239,6 @@ impl ClaimView {
         let mut holders = self.holders().iter();
         !self.holders().is_empty()
             && holders.all(|holder| holder.key == service.key && !holder.is(service))
-            && !self.names_successor(service)
-    }
-
-    /// Whether it names a Service of this one's name that was judged at a later version than this:
-    /// then it is this one that cannot exist any more, and is known from a watch that lags.
-    pub(super) fn names_successor(&self, service: &ServiceView) -> bool {
-        self.holders().iter().any(|holder| {
-            holder.key == service.key
-                && !holder.is(service)
-                && holder.seen.is_some_and(|seen| seen > service.version)
-        })
     }
 
     /// The reservation that keeps it while nobody has it.
@@ -350,34 +339,4 @@ pub(crate) enum OutsiderKind {
 impl OutsiderKind {
     pub(crate) const ALL: [Self; 4] =
         [Self::Nodes, Self::ApiServers, Self::ExternalIps, Self::VirtualIps];
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::services::fixtures::{claim_of, ip, service};
-
-    #[test]
-    fn a_claim_is_left_by_a_namesake_only_to_a_service_known_to_be_younger() {
-        let at = |uid: &str, version| ServiceView {
-            version: Version(version),
-            ..service("shop/web").with_uid(uid)
-        };
-        let (old, new) = (at("old", 5), at("new", 9));
-        let other = service("shop/db");
-        let addr = ip("10.0.0.1");
-        for (case, holders, service, left, successor) in [
-            ("the old one's, seen by the new one", vec![&old], &new, true, false),
-            ("the new one's, seen through a watch that lags", vec![&new], &old, false, true),
-            ("its own", vec![&new], &new, false, false),
-            ("somebody else's", vec![&other], &new, false, false),
-            ("shared with somebody else", vec![&old, &other], &new, false, false),
-            ("the new one's, shared, through such a watch", vec![&new, &other], &old, false, true),
-            ("nobody's", vec![], &new, false, false),
-        ] {
-            let claim = claim_of(addr, &holders);
-            assert_eq!(claim.left_by_namesake(service), left, "{case}");
-            assert_eq!(claim.names_successor(service), successor, "{case}");
-        }
-    }
 }
