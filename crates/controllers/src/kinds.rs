@@ -4,14 +4,15 @@
 //! missing means to ask in vain again and again; to watch its definition costs nothing until it
 //! appears.
 
-use std::future::Future;
+use std::{collections::BTreeSet, fmt::Debug, future::Future};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api, Client,
+    Api, Client, Resource, ResourceExt as _,
     core::PartialObjectMeta,
     runtime::{watcher, watcher::Config, watcher::Event},
 };
+use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
 use crate::{readiness::Listed, services::watch::feed};
@@ -71,6 +72,69 @@ pub fn watch(
         tokio::join!(watching, telling);
     };
     (Served { known }, both)
+}
+
+/// Whether there are objects of a kind at all, and when that changes: to watch everything that they
+/// need costs memory that a cluster without them should not spend.
+///
+/// The future passes on what it sees and ends only when nobody listens any more.
+pub fn any<K>(
+    client: Client,
+    mut served: Served,
+    listed: Listed,
+) -> (Served, impl Future<Output = ()>)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (sender, known) = watch::channel(None);
+    let watching = async move {
+        loop {
+            if served.now().await {
+                let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
+                let (news, mut told) = mpsc::channel(1);
+                let stream = watcher(api, Config::default());
+                let feeding = feed("any", stream, news, listed.clone(), |event| vec![event]);
+                let counting = async {
+                    let mut there = BTreeSet::new();
+                    while let Some(event) = told.recv().await {
+                        if count(event, &mut there) {
+                            sender.send_replace(Some(!there.is_empty()));
+                        }
+                    }
+                };
+                tokio::select! {
+                    () = feeding => {}
+                    () = counting => {}
+                    () = served.becomes(false) => {}
+                }
+            }
+            sender.send_replace(Some(false));
+            listed.done();
+            served.becomes(true).await;
+        }
+    };
+    (Served { known }, watching)
+}
+
+/// Keeps the names of what is there; says whether they are complete.
+fn count<K: Resource>(event: Event<K>, there: &mut BTreeSet<(Option<String>, String)>) -> bool {
+    let name = |object: &K| (object.namespace(), object.name_any());
+    match event {
+        Event::Init => there.clear(),
+        Event::InitApply(object) => {
+            there.insert(name(&object));
+        }
+        Event::InitDone => return true,
+        Event::Apply(object) => {
+            there.insert(name(&object));
+            return true;
+        }
+        Event::Delete(object) => {
+            there.remove(&name(&object));
+            return true;
+        }
+    }
+    false
 }
 
 /// What one event of the watch says.

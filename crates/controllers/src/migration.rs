@@ -1,7 +1,7 @@
 //! The old kinds `VirtualIP` and `GroupSegmentMapping`: existing ones keep working, and become
 //! `LoadBalancer` Services with the same address when their user says so.
 //!
-//! All of it rests while the kinds are not installed, and begins when they appear. Like the allocator
+//! All of it rests while there are none of them, or not even the kinds, and begins when they appear. Like the allocator
 //! it has one task that plans, whose memory is what the watches told plus our own writes that they
 //! have not echoed yet. With the allocator it shares the ledger and nothing else: the claim that
 //! passes to a Service is the message.
@@ -9,6 +9,7 @@
 use std::{future::Future, panic, time::Duration};
 
 use jiff::Timestamp;
+use landfall_api::VirtualIP;
 use tokio::{
     sync::mpsc,
     task::JoinSet,
@@ -65,19 +66,22 @@ pub fn run(context: Context, stop: CancellationToken) -> impl Future<Output = ()
         kinds::watch(context.client.clone(), VIRTUAL_IPS, register(VIRTUAL_IPS));
     let (mappings, watch_mappings) =
         kinds::watch(context.client.clone(), MAPPINGS, register(MAPPINGS));
+    let (any, watch_any) =
+        kinds::any::<VirtualIP>(context.client.clone(), served, register("virtualips"));
     let listed =
         ["virtualips", "groupsegmentmappings", "ipgroups", "ips", "services"].map(register);
-    let serve = serve(context, served, mappings, listed, stop);
+    let serve = serve(context, any, mappings, listed, stop);
     async {
         tokio::select! {
             () = watch_virtual_ips => {}
+            () = watch_any => {}
             () = watch_mappings => {}
             () = serve => {}
         }
     }
 }
 
-/// Runs while the kind is served, and waits while it is not.
+/// Runs while there are objects of the kind, and waits while there are none.
 async fn serve(
     context: Context,
     mut served: Served,

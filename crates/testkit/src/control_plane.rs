@@ -289,9 +289,8 @@ impl ControlPlane {
     pub async fn install_crds(&self, path: &Path) -> Result<()> {
         let path = path.to_string_lossy();
         self.kubectl(&["apply", "--server-side", "-f", &path]).await?;
-        // Unlike `apply`, `wait` would also look into the folders below.
-        let wait = ["wait", "--for=condition=Established", "--timeout=60s", "--recursive=false"];
-        self.kubectl(&[&wait[..], &["-f", &path]].concat()).await?;
+        self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "-f", &path])
+            .await?;
         Ok(())
     }
 

@@ -19,7 +19,7 @@ async fn cluster() -> &'static ControlPlane {
     let cluster = crate::cluster().await;
     INSTALLED
         .get_or_init(async || {
-            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crds/legacy");
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crds");
             cluster.install_crds(Path::new(path)).await.unwrap();
             cluster.ensure_namespace(NAMESPACE).await.unwrap();
         })

@@ -72,7 +72,6 @@ fn manifests() -> Vec<(String, String)> {
 async fn plane() -> &'static ControlPlane {
     let plane = landfall_testkit::shared().await.unwrap();
     plane.install_crds(&root().join("deploy/crds")).await.unwrap();
-    plane.install_crds(&root().join("deploy/crds/legacy")).await.unwrap();
     plane
 }
 

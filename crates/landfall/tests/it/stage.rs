@@ -108,7 +108,10 @@ impl Arena {
     }
 
     pub(crate) async fn install_old_kinds(&self) {
-        self.stage.plane.install_crds(&root().join("deploy/crds/legacy")).await.unwrap();
+        for kind in ["virtualips", "groupsegmentmappings"] {
+            let path = root().join(format!("deploy/crds/{kind}.paas.org.yaml"));
+            self.stage.plane.install_crds(&path).await.unwrap();
+        }
         // A new kind answers "storage is (re)initializing" for a while after it is established.
         let vips: Api<VirtualIP> = Api::all(self.client.clone());
         let mappings: Api<GroupSegmentMapping> = Api::all(self.client.clone());

@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::Service;
 use landfall_api::{
     VirtualIPStatus, condition,
     virtualip::State,
-    words::{CONDITION_ALLOCATED, FINALIZER_VIRTUALIP_SERVICE},
+    words,
+    words::{CONDITION_ALLOCATED, FINALIZER_SERVICE, FINALIZER_VIRTUALIP_SERVICE},
 };
 use landfall_ipam::PoolName;
 
@@ -85,6 +86,22 @@ fn is_over(world: &World, vip: &VirtualIpView, claim: Option<&ClaimView>) -> boo
         && !vip.is_held()
         && world.clone_of(vip).is_none()
         && claim.is_none_or(|claim| !claim.is_of(vip))
+        && !was_given_up(world, vip, claim)
+}
+
+/// Whether the original gave up before the Service became a `LoadBalancer`, and said `Migrated`.
+///
+/// It looks like a Service whose user turned it back later. But the original puts its finalizer on a
+/// Service as soon as that shows an address, and never gets it off such a one again.
+fn was_given_up(world: &World, vip: &VirtualIpView, claim: Option<&ClaimView>) -> bool {
+    let Some(service) = world.target(vip) else { return false };
+    let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
+    let served = finalizers.iter().any(|finalizer| finalizer == FINALIZER_SERVICE);
+    let of_the_original = claim.is_some_and(|claim| {
+        matches!(&claim.whose, Whose::Services { whole: false, .. })
+            && claim.names(&vip.target(), service.metadata.uid.as_deref())
+    });
+    of_the_original && !served && !is_load_balancer(service)
 }
 
 /// Nobody can take over. If the `VirtualIP` is to go all the same, the claim is not its own any more.
