@@ -124,6 +124,8 @@ async fn a_frozen_connection_never_makes_two_leaders() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminated_operator_hands_over_and_a_stopped_one_does_not_lead_on() {
     let plane = shared().await.unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    plane.install_crds(&root.join("deploy/crds")).await.unwrap();
     let binary = Path::new(env!("CARGO_BIN_EXE_landfall"));
     // No namespace anywhere, as from an admin's shell: the operator makes its own.
     let start = async || {
