@@ -139,17 +139,19 @@ impl Chaos {
         let history = recorder.finish().await?;
         found.extend(judge::of_history(&history));
         let unasked = judge::unasked(&history);
-        if round.crew == Crew::Lone {
-            found.extend(unasked);
-        } else {
-            let of_round = |what| format!("round {}: {what}", round.number);
-            self.report.unasked.extend(unasked.into_iter().map(of_round));
-        }
         self.count(round, &player, &operators);
-        if !found.is_empty() {
-            let story = self.keep_story(round, &found, &player, &operators, &history).await?;
-            let violation = |what| Violation { round: round.number, what, story: story.clone() };
-            self.report.violations.extend(found.into_iter().map(violation));
+        if found.is_empty() && unasked.is_empty() {
+            return Ok(());
+        }
+        let told = [&found[..], &unasked].concat();
+        let story = self.keep_story(round, &told, &player, &operators, &history).await?;
+        let wrong = |what| Violation { round: round.number, what, story: story.clone() };
+        let (found, unasked) = (found.into_iter().map(wrong), unasked.into_iter().map(wrong));
+        self.report.violations.extend(found);
+        if round.crew == Crew::Lone {
+            self.report.violations.extend(unasked);
+        } else {
+            self.report.unasked.extend(unasked);
         }
         Ok(())
     }

@@ -14,6 +14,13 @@ pub struct Violation {
     pub story: PathBuf,
 }
 
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { round, what, story } = self;
+        write!(f, "  round {round}: {what}\n    story: {}", story.display())
+    }
+}
+
 /// Everything that was counted.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -35,7 +42,7 @@ pub struct Report {
     pub harm: BTreeMap<String, u64>,
     /// Addresses that changed or went for a while though nobody asked for it, while several
     /// operators worked. With one at work it is a violation.
-    pub unasked: Vec<String>,
+    pub unasked: Vec<Violation>,
     pub violations: Vec<Violation>,
 }
 
@@ -71,11 +78,11 @@ impl fmt::Display for Report {
         }
         writeln!(f, "unasked, with several {}", self.unasked.len())?;
         for unasked in &self.unasked {
-            writeln!(f, "  {unasked}")?;
+            writeln!(f, "{unasked}")?;
         }
         write!(f, "violations           {}", self.violations.len())?;
-        for Violation { round, what, story } in &self.violations {
-            write!(f, "\n  round {round}: {what}\n    story: {}", story.display())?;
+        for violation in &self.violations {
+            write!(f, "\n{violation}")?;
         }
         Ok(())
     }
