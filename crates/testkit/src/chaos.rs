@@ -138,21 +138,14 @@ impl Chaos {
         found.extend(self.comes_to_rest(&player, &operators).await?);
         let history = recorder.finish().await?;
         found.extend(judge::of_history(&history));
-        let unasked = judge::unasked(&history);
+        found.extend(judge::unasked(&history));
         self.count(round, &player, &operators);
-        if found.is_empty() && unasked.is_empty() {
+        if found.is_empty() {
             return Ok(());
         }
-        let told = [&found[..], &unasked].concat();
-        let story = self.keep_story(round, &told, &player, &operators, &history).await?;
+        let story = self.keep_story(round, &found, &player, &operators, &history).await?;
         let wrong = |what| Violation { round: round.number, what, story: story.clone() };
-        let (found, unasked) = (found.into_iter().map(wrong), unasked.into_iter().map(wrong));
-        self.report.violations.extend(found);
-        if round.crew == Crew::Lone {
-            self.report.violations.extend(unasked);
-        } else {
-            self.report.unasked.extend(unasked);
-        }
+        self.report.violations.extend(found.into_iter().map(wrong));
         Ok(())
     }
 

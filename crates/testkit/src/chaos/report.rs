@@ -40,9 +40,6 @@ pub struct Report {
     pub crashes: u64,
     /// What the proxies did to requests, by kind.
     pub harm: BTreeMap<String, u64>,
-    /// Addresses that changed or went for a while though nobody asked for it, while several
-    /// operators worked. With one at work it is a violation.
-    pub unasked: Vec<Violation>,
     pub violations: Vec<Violation>,
 }
 
@@ -75,10 +72,6 @@ impl fmt::Display for Report {
         writeln!(f, "faults               {}", self.harm.values().sum::<u64>())?;
         for (kind, count) in &self.harm {
             writeln!(f, "  {count:6}  {kind}")?;
-        }
-        writeln!(f, "unasked, with several {}", self.unasked.len())?;
-        for unasked in &self.unasked {
-            writeln!(f, "{unasked}")?;
         }
         write!(f, "violations           {}", self.violations.len())?;
         for violation in &self.violations {

@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::Service;
 use landfall_api::{
     VirtualIPStatus, condition,
     virtualip::State,
-    words,
     words::{CONDITION_ALLOCATED, FINALIZER_SERVICE, FINALIZER_VIRTUALIP_SERVICE},
 };
 use landfall_ipam::PoolName;

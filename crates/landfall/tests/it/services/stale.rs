@@ -1,8 +1,10 @@
 //! Operators whose watches are silent: what they remember of their own writes, and what they ask
 //! before they take something away, must do.
 
+use std::time::Duration;
+
 use http::{Method, StatusCode};
-use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
+use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, shown};
 use landfall_testkit::proxy::{Action, Record};
 use landfall_testkit::{Proxy, wait};
@@ -105,4 +107,48 @@ async fn a_claim_is_not_released_under_an_operator_that_is_about_to_publish_it()
     let history = recorder.finish().await.unwrap();
     assert_eq!(history.problems(), Vec::<String>::new());
     assert_eq!(history.moved(), []);
+}
+
+/// Two operators choose different addresses for one Service, because neither hears of the other's
+/// claim and one does not know the pool that comes first. Whoever publishes second finds another
+/// address shown, and must leave it alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_another_has_published_is_not_replaced_by_ones_own() {
+    let arena = arena().await;
+    let tenant = arena.tenant("stale-moved").await;
+    tenant.pool(pool("stale-second", &["10.11.3.0/30"]).with_priority(7)).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let (slow, fast) = (arena.proxy().await, arena.proxy().await);
+    let operators = [arena.operator_via(&slow).await, arena.operator_via(&fast).await];
+    for operator in &operators {
+        operator.wait_ready(LONG).await.unwrap();
+    }
+    silence(&slow, "ipgroups").await;
+    silence(&slow, "ips").await;
+    tenant.pool(pool("stale-first", &["10.11.4.0/30"]).with_priority(1)).await;
+    tenant.pool_says("stale-first", "True", "").await;
+    silence(&fast, "ips").await;
+    let publishes =
+        |request: &Record| request.is_for("services") && request.method == Method::PATCH;
+    slow.once(publishes, Action::Delay(Duration::from_secs(3)));
+    tenant.create(load_balancer("web")).await;
+    tenant.shows("web", &["10.11.4.0"]).await;
+    wait::until("the slow one's claim", LONG, async || tenant.claim("10.11.3.0").await)
+        .await
+        .unwrap();
+    wait::until("the slow one to find that it came second", LONG, async || {
+        let second = |it: &Record| publishes(it) && it.status == Some(StatusCode::CONFLICT);
+        slow.requests().iter().any(second) && slow.idle() > Duration::from_secs(2)
+    })
+    .await
+    .unwrap();
+    for proxy in [&slow, &fast] {
+        proxy.clear_rules();
+        proxy.thaw();
+    }
+    all_served(&tenant).await;
+    assert_eq!(shown(&tenant.get("web").await), [ip("10.11.4.0")]);
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert_eq!(history.unasked(), []);
 }
