@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use landfall_ipam::{PoolName, Reason, Refusal};
 
 pub use self::repair::RepairMode;
-use self::{confirm::Doubts, repair::Repair};
+use self::{confirm::Doubts, damp::Damper, repair::Repair};
 pub(crate) use self::{
     due::{Delay, delay_after},
     news::Watched,
@@ -35,6 +35,7 @@ use super::{
 };
 
 mod confirm;
+mod damp;
 mod due;
 mod freed;
 mod news;
@@ -103,6 +104,7 @@ pub(super) struct Planner {
     /// Services that claims named and that did not come in time.
     orphaned: BTreeSet<ServiceKey>,
     doubts: Doubts,
+    damper: Damper,
     /// How many claims of such were released.
     collected: u64,
     settings: Settings,
@@ -460,6 +462,11 @@ impl Planner {
         let as_it_came = said.is_plain() && status::says_nothing(service);
         if ingress.is_none() && (!changed || as_it_came) {
             return false;
+        }
+        if let Some(until) = self.damper.hold(&service.key, ingress.as_deref(), said, now) {
+            let delay = Delay { until: Some(until), tries: 0 };
+            self.service_delays.insert(service.key.clone(), (delay, None));
+            return true;
         }
         let note = said.note(service);
         let first = service.shows.is_empty() && !status::says_allocated(service);

@@ -30,7 +30,7 @@ const ALSO_SHOWN: &str = "AlsoShown";
 const LONGEST_MESSAGE: usize = 2048;
 
 /// What a Service's condition says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Said {
     status: Status,
     reason: String,

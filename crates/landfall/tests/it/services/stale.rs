@@ -138,7 +138,13 @@ async fn an_address_that_another_has_published_is_not_replaced_by_ones_own() {
         .unwrap();
     wait::until("the slow one to find that it came second", LONG, async || {
         let second = |it: &Record| publishes(it) && it.status == Some(StatusCode::CONFLICT);
-        slow.requests().iter().any(second) && slow.idle() > Duration::from_secs(2)
+        let all = slow.requests();
+        if all.iter().any(second) && slow.idle() > Duration::from_secs(2) {
+            return Ok(());
+        }
+        let last = all.iter().rev().take(8);
+        let told = last.map(|it| format!("{} {} {:?}", it.method, it.path, it.status));
+        Err(told.collect::<Vec<_>>().join("; "))
     })
     .await
     .unwrap();

@@ -3,6 +3,30 @@
 use landfall_ipam::{Family, Terms};
 
 use super::*;
+
+/// Another program, or an operator that knows other pools, undoes whatever we write.
+#[test]
+fn whoever_keeps_undoing_what_we_write_is_met_with_patience() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    sim.cluster.writes.clear();
+    let undo = |sim: &mut Sim| {
+        sim.cluster.edit_service("shop/web", |stored| stored.view.shows = vec![ip("192.0.2.1")]);
+    };
+    undo(&mut sim);
+    sim.quiet();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"], "once is mended at once");
+    for _ in 0..600 {
+        undo(&mut sim);
+        sim.pass_time(Duration::from_millis(100));
+        sim.quiet();
+    }
+    let publishes = sim.cluster.writes.iter().filter(|word| **word == "publish").count();
+    assert!((5..60).contains(&publishes), "{publishes} in a minute");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"], "and the last word is ours");
+}
 use crate::services::view::Outsider;
 
 const BOTH: [Family; 2] = [Family::V4, Family::V6];
