@@ -41,7 +41,7 @@ pub(crate) struct Args {
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "burst,two-operators,steady,single,churn,restart,pool-edit,idle,fill,starved"
+        default_value = "burst,two-operators,steady,single,churn,restart,pool-edit,idle,fill,starved,take-over"
     )]
     scenario: Vec<Scenario>,
 
@@ -221,6 +221,15 @@ async fn scenarios(args: &Args, bench: &mut Bench<'_>) -> Result<Vec<Row>> {
             row_of(Scenario::Starved, bench, outcome)
         } else {
             left_out(Scenario::Starved, bench, "left out: needs --operator-pool-size")
+        };
+        rows.push(row);
+    }
+    if asked(Scenario::TakeOver) {
+        let row = if bench.subject.is_ours() {
+            let outcome = bench.take_over().await;
+            row_of(Scenario::TakeOver, bench, outcome)
+        } else {
+            left_out(Scenario::TakeOver, bench, "left out: another has no ledger")
         };
         rows.push(row);
     }

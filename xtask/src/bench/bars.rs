@@ -17,6 +17,8 @@ const TAIL: f64 = 1.1;
 const SINGLE: f64 = 2.2;
 /// Seconds that a restart may take beyond those of the lists.
 const BEYOND_LISTS: f64 = 1.0;
+/// Times that as many creates take, in which a take-over must complete the ledger.
+const TAKE_OVER: f64 = 1.2;
 const MEMORY_MB: f64 = 60.0;
 /// The number of Services for which that much memory must do.
 const MEMORY_SERVICES: u32 = 10_000;
@@ -47,6 +49,8 @@ pub(super) fn of(report: &Report) -> Vec<Bar> {
             "pool edit: an exclusion writes no Service",
         ),
         none(report, "idle", "requests", "idle: no requests but lease and watches"),
+        take_over(report),
+        none(report, "take-over", "services_written", "take-over: no Service is written"),
         memory(report),
         binary(report),
     ];
@@ -107,6 +111,14 @@ fn starved(report: &Report) -> Option<Bar> {
     let in_order = row.more.get("oldest_first").and_then(Value::as_bool).unwrap_or_default();
     let measured = rounded(writes) + if in_order { "" } else { ", NOT the oldest" };
     Some(Bar { aim, measured, met: in_order && writes <= WRITES_PER_FREED })
+}
+
+fn take_over(report: &Report) -> Option<Bar> {
+    let ledger = figure(report, "take-over", "ledger_seconds")?;
+    let creates = figure(report, "take-over", "creates_seconds")?;
+    let measured = format!("{} times", rounded(ledger / creates));
+    let aim = "take-over: the ledger complete in 1.2 times the time of that many creates or less";
+    Some(Bar { aim, measured, met: ledger <= creates * TAKE_OVER })
 }
 
 fn restart_ready(report: &Report) -> Option<Bar> {

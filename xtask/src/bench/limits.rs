@@ -128,7 +128,7 @@ async fn two_writes_of_all(stage: &Stage, namespace: &str, width: usize) -> Resu
 }
 
 /// The claim, as the operator writes it.
-fn take(namespace: &str, seen: &Seen, index: u32) -> Result<Call> {
+pub(super) fn take(namespace: &str, seen: &Seen, index: u32) -> Result<Call> {
     let address = limit_address(index).to_string();
     let meta = &seen.metadata;
     let holder = Holder {

@@ -5,6 +5,7 @@ mod pool_edit;
 mod single;
 mod standing;
 mod starved;
+mod take_over;
 
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,8 @@ pub(crate) enum Scenario {
     Fill,
     /// A full pool, and an address becomes free
     Starved,
+    /// Services have addresses that another allocator gave, then the operator starts
+    TakeOver,
 }
 
 impl Scenario {
@@ -61,6 +64,7 @@ impl Scenario {
             Self::Idle => "idle",
             Self::Fill => "fill",
             Self::Starved => "starved",
+            Self::TakeOver => "take-over",
         }
     }
 

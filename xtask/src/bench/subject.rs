@@ -247,6 +247,10 @@ impl Calls {
         self.0.iter().filter(|(effect, _)| counts(effect)).map(|(_, count)| count).sum()
     }
 
+    pub(super) fn of(&self, effect: &str) -> u64 {
+        self.sum(|other| other == effect)
+    }
+
     pub(super) fn events(&self) -> u64 {
         self.sum(|effect| effect == "event")
     }

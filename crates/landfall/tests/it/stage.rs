@@ -25,7 +25,7 @@ use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard, OnceCell};
 
 /// No measurement: long enough for a machine that is busy with everything else.
 pub(crate) const LONG: Duration = Duration::from_secs(90);
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
@@ -108,9 +108,8 @@ impl Arena {
     }
 
     pub(crate) async fn install_old_kinds(&self) {
-        for kind in ["virtualips", "groupsegmentmappings"] {
-            let path = root().join(format!("deploy/crds/{kind}.paas.org.yaml"));
-            self.stage.plane.install_crds(&path).await.unwrap();
+        for kind in ["virtualips.paas.org", "groupsegmentmappings.paas.org"] {
+            self.install_kind(kind).await;
         }
         // A new kind answers "storage is (re)initializing" for a while after it is established.
         let vips: Api<VirtualIP> = Api::all(self.client.clone());
@@ -179,6 +178,17 @@ impl Arena {
 
     pub(crate) async fn proxy(&self) -> Proxy {
         Proxy::start(&self.stage.plane).await.unwrap()
+    }
+
+    /// Removes a kind with all its objects, and waits until nobody knows it any more.
+    pub(crate) async fn remove_kind(&self, name: &str) {
+        self.kubectl(&["delete", "crd", name, "--wait=true", "--timeout=60s"]).await;
+    }
+
+    /// Makes a kind of `deploy/crds`.
+    pub(crate) async fn install_kind(&self, name: &str) {
+        let path = root().join(format!("deploy/crds/{name}.yaml"));
+        self.stage.plane.install_crds(&path).await.unwrap();
     }
 
     pub(crate) async fn apply(&self, yaml: &str) {

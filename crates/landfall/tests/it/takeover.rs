@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 use landfall_api::{IP, IPGroup, condition, name, words};
-use landfall_testkit::builders::{PoolBuilder as _, pool};
+use landfall_testkit::builders::{PoolBuilder as _, load_balancer, original_claim, pool};
 use landfall_testkit::cluster::{Recorder, Snapshot, shown};
 use landfall_testkit::{Recording, wait};
 use rstest::rstest;
 
-use crate::stage::{Arena, LONG, allocated, arena, ip};
+use crate::stage::{Arena, LONG, allocated, arena, ip, root};
 
 /// What becomes of a recorded cluster. What is not named here stays as it is.
 #[derive(Default)]
@@ -260,7 +260,7 @@ async fn the_webhook_that_was_left_behind_is_named_and_work_goes_on_without_it()
     let tenant = arena.tenant("left-webhook").await;
     tenant.pool(pool("left-webhook", &["10.22.0.0/28"])).await;
     for service in ["before", "waits-1", "waits-2"] {
-        tenant.create(landfall_testkit::builders::load_balancer(service)).await;
+        tenant.create(load_balancer(service)).await;
     }
     tenant.set_ingress("before", serde_json::json!([{"ip": "10.22.0.7"}])).await;
     let webhook = recording("vip-allocator/admission-left-behind.yaml");
@@ -284,4 +284,137 @@ async fn the_webhook_that_was_left_behind_is_named_and_work_goes_on_without_it()
     tenant.pool_says("left-webhook", "True", "gives addresses").await;
     tenant.settled().await;
     drop(operator);
+}
+
+/// The commands of the guide, in order, without the one that stops a Deployment: a recording has none.
+fn commands_of_the_guide() -> Vec<String> {
+    let guide = std::fs::read_to_string(root().join("docs/guides/take-over.md")).unwrap();
+    let blocks = guide.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let lines = blocks.flat_map(str::lines).map(str::to_owned);
+    lines.filter(|line| !line.contains(" scale deployment ")).collect()
+}
+
+/// Runs a line of the guide as a reader would, from the top of the repository.
+async fn walk(arena: &Arena, line: &str) -> String {
+    let mut words = Vec::new();
+    for (index, part) in line.split('\'').enumerate() {
+        if index % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    let here = |word: &String| match word.strip_prefix("deploy/") {
+        Some(_) => root().join(word).to_string_lossy().into_owned(),
+        None => word.clone(),
+    };
+    // `-o jsonpath='…'` is one word for a shell.
+    let mut args: Vec<String> = Vec::new();
+    for word in words.iter().skip(1).map(here) {
+        match args.last_mut() {
+            Some(last) if last.ends_with("jsonpath=") => last.push_str(&word),
+            _ => args.push(word),
+        }
+    }
+    arena.kubectl(&args.iter().map(String::as_str).collect::<Vec<_>>()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_guide_leads_from_the_old_operator_to_ours() {
+    let arena = arena().await;
+    let recording = recording("vip-allocator/steady.yaml");
+    recording.replay(&arena.client).await.unwrap();
+    self::recording("vip-allocator/admission-left-behind.yaml")
+        .replay(&arena.client)
+        .await
+        .unwrap();
+    let before = recorded(&recording);
+    let recorder = Recorder::start(&arena.client).await.unwrap();
+    let mut operator = None;
+    let mut seen = Vec::new();
+    for line in commands_of_the_guide() {
+        if line.starts_with("landfall operator") {
+            let flags: Vec<_> = line.split_whitespace().skip(2).collect();
+            let flags = [&["--leader-elect=false"][..], &flags].concat();
+            let started = arena.operator_with(&flags).await;
+            wait::until("the report", LONG, async || {
+                let told = started.metrics().await.map_err(|error| error.to_string())?;
+                let found = "landfall_repair_open{kind=\"FinalizerLeft\"} 6";
+                if told.contains(found) { Ok(()) } else { Err(told) }
+            })
+            .await
+            .unwrap();
+            operator = Some(started);
+        } else if line == "kubectl get ips" {
+            // "Start it again without the flag."
+            drop(operator.take());
+            operator = Some(arena.operator().await);
+            consistent_and_without_finalizers(&arena).await;
+            seen.push(walk(&arena, &line).await);
+        } else {
+            seen.push(walk(&arena, &line).await);
+        }
+    }
+    let all = seen.join("\n");
+    for word in ["10.21.0.9", "10.20.0.5", "small", "large"] {
+        assert!(all.contains(word), "{word}: {all}");
+    }
+    let now = shown_now(&Snapshot::take(&arena.client).await.unwrap());
+    for (key, addrs) in before.iter().filter(|(_, addrs)| !addrs.is_empty()) {
+        assert_eq!(now.get(key), Some(addrs), "{key}");
+    }
+    assert_eq!(recorder.finish().await.unwrap().moved(), []);
+    drop(operator);
+}
+
+async fn consistent_and_without_finalizers(arena: &Arena) {
+    wait::until("the finalizers to go", LONG, async || {
+        let now = Snapshot::take(&arena.client).await.map_err(|error| format!("{error:?}"))?;
+        let left = now.services.iter().find(|service| !service.finalizers().is_empty());
+        left.map_or(Ok(()), |service| Err(service.name_any()))
+    })
+    .await
+    .unwrap();
+    consistent(arena).await;
+}
+
+/// A restore may bring claims before Services.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_waits_for_its_service_as_long_as_it_was_told_to() {
+    let arena = arena().await;
+    let tenant = arena.tenant("restored").await;
+    tenant.pool(pool("restored", &["10.22.1.0/28"])).await;
+    for (addr, name) in [("10.22.1.7", "comes"), ("10.22.1.8", "never")] {
+        let claim = original_claim(ip(addr), "restored", &tenant.key(name));
+        tenant.make_claim(&claim).await;
+    }
+    let operator = arena.operator_with(&["--leader-elect=false", "--orphan-grace=10m"]).await;
+    // Told, and not released.
+    wait::until("the pool to say so", LONG, async || {
+        let pool = tenant.pools.get("restored").await.map_err(|error| error.to_string())?;
+        let conditions = pool.status.unwrap_or_default().conditions;
+        let said = condition::get(&conditions, words::CONDITION_CONSISTENT);
+        let said = said.map(|said| (said.reason.clone(), said.message.clone()));
+        match said {
+            Some((reason, message)) if reason == "HolderGone" && message.contains("never") => {
+                Ok(())
+            }
+            said => Err(format!("{said:?}")),
+        }
+    })
+    .await
+    .unwrap();
+    tenant.create(load_balancer("comes")).await;
+    tenant.shows("comes", &["10.22.1.7"]).await;
+    assert!(tenant.claim("10.22.1.8").await.is_some());
+    operator.terminate().await.unwrap();
+    let operator = arena.operator_with(&["--leader-elect=false", "--orphan-grace=1s"]).await;
+    tenant.claim_is_gone("10.22.1.8").await;
+    wait::until("it to be counted", LONG, async || {
+        let told = operator.metrics().await.map_err(|error| error.to_string())?;
+        if told.contains("landfall_claims_collected_total 1") { Ok(()) } else { Err(told) }
+    })
+    .await
+    .unwrap();
+    tenant.settled().await;
 }

@@ -299,3 +299,23 @@ webhooks:
   rules:
   - { apiGroups: [paas.org], apiVersions: [v1], resources: [ips], operations: [CREATE, UPDATE, DELETE] }
 ";
+
+/// With the kind all claims go. What Services show is not touched, and is entered again.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ledger_itself_is_gone_and_comes_back() {
+    let arena = arena().await;
+    let tenant = arena.tenant("fault-kind").await;
+    tenant.pool(pool("fault-kind", &["10.10.9.0/28"])).await;
+    let operator = arena.operator().await;
+    burst(&tenant, (0..5).map(|n| format!("s{n}"))).await;
+    let before = tenant.settled().await.shown();
+    arena.remove_kind("ips.paas.org").await;
+    tenant.create(load_balancer("waits")).await;
+    tenant.says("waits", "False", "LedgerRefused", "apply deploy/crds").await;
+    arena.install_kind("ips.paas.org").await;
+    tenant.shows_something("waits").await;
+    let mut after = tenant.settled().await.shown();
+    after.remove("fault-kind/waits");
+    assert_eq!(after, before);
+    drop(operator);
+}
