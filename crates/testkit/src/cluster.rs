@@ -135,6 +135,13 @@ struct Named {
 }
 
 impl Named {
+    /// Whether it is the Service with this identity. A claim of the original operator means whoever
+    /// has the name.
+    fn means(&self, id: &str) -> bool {
+        let of_name = self.id.strip_suffix('?');
+        self.id == id || of_name.is_some_and(|of_name| id.starts_with(of_name))
+    }
+
     fn party(&self) -> Party<'_> {
         (&self.namespace, self.terms.as_ref())
     }

@@ -404,7 +404,7 @@ fn judge(
         }
         let showing = services.iter().filter(|(_, (_, shows))| shows.contains(&addr));
         for (key, (id, _)) in showing {
-            if !named.iter().any(|named| named.id == *id) {
+            if !named.iter().any(|named| named.means(id)) {
                 let what = format!("{id} shows what is of {named:?}");
                 findings.push(Finding { revision, addr, shown_by: Some(key.clone()), what });
             }

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use kube::ResourceExt;
-use landfall_api::VirtualIPStatus;
 use landfall_api::virtualip::State;
+use landfall_api::{VirtualIPStatus, words};
 use landfall_testkit::cluster::{Recorder, Snapshot, external, shown};
 use landfall_testkit::{Recording, wait};
 use serde_json::from_value;
@@ -100,9 +100,14 @@ async fn taken_over(name: &str, moves: &[Moves], waits: &[Waits]) {
         assert!(still || moved.contains(&addr), "{key} lost {addr}");
     }
     assert!(answered(&after).is_superset(&gained), "{:?}", answered(&after));
-    let claims: BTreeSet<_> = after.claims.iter().map(ResourceExt::name_any).collect();
-    for claim in kind("IP") {
-        assert!(claims.contains(&claim.name_any()), "the claim on {} is gone", claim.name_any());
+    // Not made anew either: between the two anybody could have taken the address.
+    let claims: BTreeSet<_> = after.claims.iter().map(ResourceExt::uid).collect();
+    for claim in &before.claims {
+        assert!(claims.contains(&claim.uid()), "the claim on {} is gone", claim.name_any());
+    }
+    for service in &after.services {
+        let left = service.finalizers().iter().any(|one| one == words::FINALIZER_SERVICE);
+        assert!(!left, "{}", service.name_any());
     }
     let history = recorder.finish().await.unwrap();
     assert_eq!(history.gaps(), []);

@@ -8,9 +8,12 @@ use std::net::IpAddr;
 
 use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use landfall_api::IPGroup;
-use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
+use landfall_api::{IPGroup, words};
+use landfall_testkit::builders::{
+    PoolBuilder as _, ServiceBuilder as _, load_balancer, original_claim, pool,
+};
 use landfall_testkit::cluster::{Recorder, shown};
 use landfall_testkit::proxy::Record;
 use landfall_testkit::{Operator, Proxy, wait};
@@ -107,6 +110,58 @@ const RETAIN: Scenario = Scenario {
     moved: &[],
     writes: 9,
 };
+
+const TAKE_OVER: Scenario = Scenario {
+    name: "take over",
+    pool: |pool| pool,
+    prepare: |round| Box::pin(left_by_the_original(round)),
+    act: |round| Box::pin(take_over(round)),
+    shown: &[("held", 1), ("shown", 2), ("half", 3)],
+    moved: &[],
+    writes: 8,
+};
+
+/// One in order, one without a claim, one whose claim was not shown yet, one of another type by now
+/// that was never released, and one whose deletion is stuck. All but one have the finalizer.
+async fn left_by_the_original(round: &Round<'_>) {
+    let tenant = &round.tenant;
+    let finalizers = json!({"metadata": {"finalizers": [words::FINALIZER_SERVICE]}});
+    for name in ["held", "shown", "half", "plain", "going"] {
+        let kind = if name == "plain" { "ClusterIP" } else { "LoadBalancer" };
+        round.create(load_balancer(name).of_type(kind)).await;
+        if name != "half" {
+            tenant.patch(name, finalizers.clone()).await;
+        }
+    }
+    for (name, last) in [("held", 1), ("shown", 2), ("going", 5)] {
+        tenant.set_ingress(name, json!([{"ip": round.addr(last)}])).await;
+    }
+    for (name, last) in [("held", 1), ("half", 3), ("plain", 4)] {
+        let group = format!("stop-{}", round.number);
+        let claim = original_claim(ip(&round.addr(last)), &group, &tenant.key(name));
+        tenant.make_claim(&claim).await;
+    }
+    tenant.delete("going").await;
+}
+
+async fn take_over(round: &mut Round<'_>) {
+    round.shows("half", 3).await;
+    round.claim_is_gone(4).await;
+    round
+        .reaches("the finalizers to go", async |tenant| {
+            let all = tenant.services.list(&ListParams::default()).await;
+            let all = all.map_err(|error| error.to_string())?;
+            let left = all.iter().find(|service| !service.finalizers().is_empty());
+            left.map_or(Ok(()), |service| Err(service.name_any()))
+        })
+        .await;
+    let shown = round.addr(2);
+    round
+        .reaches("the ledger to be complete", async |tenant| {
+            tenant.claim(&shown).await.map(drop).ok_or_else(|| "no claim".to_owned())
+        })
+        .await;
+}
 
 /// One is deleted, one changes its type.
 async fn allocate_and_release(round: &mut Round<'_>) {
@@ -277,9 +332,9 @@ impl Scenario {
         }
         let block = format!("10.5.{number}.0/29");
         tenant.pool((self.pool)(pool(&namespace, &[&block]).only_for(&namespace))).await;
-        let recorder = Recorder::start(&arena.client).await.unwrap();
         let mut round = Round { arena, tenant, number, proxy, operators: vec![], stopped: false };
         (self.prepare)(&round).await;
+        let recorder = Recorder::start(&arena.client).await.unwrap();
         round.operators.push(arena.operator_via(&round.proxy).await);
         (self.act)(&mut round).await;
         round.pool_counts().await;
@@ -392,6 +447,11 @@ async fn a_crash_after_any_write_of_a_changed_request_is_mended() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_after_any_write_of_sharing_is_mended() {
     survives_every_crash(&SHARE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_after_any_write_of_a_take_over_is_mended() {
+    survives_every_crash(&TAKE_OVER).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
