@@ -121,12 +121,14 @@ fn slot(
     };
     let shown = service.shows.iter().copied().find(|addr| Family::of(*addr) == family);
     let lost = shown.and_then(|addr| no_longer_shared(world, service, addr));
-    let has_shown = |addr: &IpAddr| {
-        Family::of(*addr) == family && claims.iter().any(|claim| claim.addr == *addr)
-    };
-    // What it shows comes before what a claim keeps for it: that is in use, and the claim on it may
-    // only be unknown here.
-    let to_adopt = shown.filter(|_| lost.is_none() && !service.shows.iter().any(has_shown));
+    // What it shows comes before what claims of the original operator keep for it: it leaves some
+    // behind. What a claim of ours keeps comes first, because then somebody else changed what is
+    // shown; or that claim is unknown here, and is read before anything is withdrawn.
+    let kept = claims.iter().filter(|claim| Family::of(claim.addr) == family).any(|claim| {
+        let ours = claim.holder(service).is_some_and(|holder| !holder.legacy);
+        ours || service.shows.contains(&claim.addr)
+    });
+    let to_adopt = shown.filter(|_| lost.is_none() && !kept);
     let known = |addr: &IpAddr| world.claim(*addr).is_some() || world.book.pool_of(*addr).is_some();
     if let Some(addr) = to_adopt.filter(known) {
         return (adopt(world, service, addr), refused);

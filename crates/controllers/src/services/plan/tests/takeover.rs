@@ -108,3 +108,19 @@ fn what_an_unfinished_virtual_ip_has_is_neither_released_nor_given() {
     sim.settle();
     assert!(!sim.cluster.claims.contains_key(&ip("10.0.0.0")));
 }
+
+#[test]
+fn what_is_shown_stays_whatever_claims_the_original_forgot() {
+    let mut sim = found();
+    legacy_claim(&mut sim, "10.0.0.0", "shop/web");
+    sim.cluster.create_service("shop/web");
+    sim.cluster.edit_service("shop/web", |stored| stored.view.shows = vec![ip("10.0.0.2")]);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.2"]);
+    assert_eq!(sim.cluster.writes, ["take", "release"]);
+    // But what we gave comes back when somebody else changes what is shown.
+    sim.cluster.edit_service("shop/web", |stored| stored.view.shows = vec![ip("10.0.0.3")]);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.2"]);
+    assert_eq!(sim.cluster.violations().len(), 0);
+}
