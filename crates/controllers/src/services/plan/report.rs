@@ -329,9 +329,11 @@ impl Planner {
     /// often, so that the others need not.
     fn block(&mut self, words: String, by: Option<&ServiceKey>) {
         let probe = self.blocked.take().and_then(|blocked| blocked.probe);
-        let living = probe.filter(|key| self.world.services.get(key).is_some());
+        // The oldest, because it is served first.
+        let probes = probe.into_iter().chain(by.cloned());
+        let oldest = probes.filter_map(|key| Some((self.created(&key)?, key))).min();
         self.status_dirty = true;
-        self.blocked = Some(Blocked { words, probe: living.or_else(|| by.cloned()) });
+        self.blocked = Some(Blocked { words, probe: oldest.map(|(_, key)| key) });
     }
 
     /// A write of a claim went through: whatever was refused is worth another try.
