@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 use landfall_api::{IP, IPGroup, condition, name, words};
@@ -345,6 +346,7 @@ async fn the_guide_leads_from_the_old_operator_to_ours() {
             })
             .await
             .unwrap();
+            tells_of_pools(&arena, "FinalizerLeft").await;
             operator = Some(started);
         } else if line == "kubectl get ips" {
             // "Start it again without the flag."
@@ -366,6 +368,21 @@ async fn the_guide_leads_from_the_old_operator_to_ours() {
     }
     assert_eq!(recorder.finish().await.unwrap().moved(), []);
     drop(operator);
+}
+
+/// Waits for an event about a pool; those of objects without a namespace lie in `default`.
+async fn tells_of_pools(arena: &Arena, reason: &str) {
+    let events: Api<Event> = Api::namespaced(arena.client.clone(), "default");
+    wait::until(format!("an event {reason} about a pool"), LONG, async || {
+        let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let about = |event: &Event| event.regarding.as_ref().and_then(|it| it.kind.clone());
+        let there = all.iter().any(|event| {
+            event.reason.as_deref() == Some(reason) && about(event).as_deref() == Some("IPGroup")
+        });
+        if there { Ok(()) } else { Err(format!("{} events", all.items.len())) }
+    })
+    .await
+    .unwrap();
 }
 
 async fn consistent_and_without_finalizers(arena: &Arena) {
