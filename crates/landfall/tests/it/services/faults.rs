@@ -308,7 +308,7 @@ async fn the_ledger_itself_is_gone_and_comes_back() {
     tenant.pool(pool("fault-kind", &["10.10.9.0/28"])).await;
     let operator = arena.operator().await;
     burst(&tenant, (0..5).map(|n| format!("s{n}"))).await;
-    let before = tenant.settled().await.shown();
+    let before = all_served(&tenant).await.shown();
     arena.remove_kind("ips.paas.org").await;
     tenant.create(load_balancer("waits")).await;
     tenant.says("waits", "False", "LedgerRefused", "apply deploy/crds").await;
