@@ -85,6 +85,13 @@ pub(crate) async fn arena() -> Arena {
     Arena::on(&ARENA).await
 }
 
+/// Another one, on which no API server is ever killed: recorded Services bring their node ports, and
+/// a killed API server forgets for minutes which of those are free.
+pub(crate) async fn unharmed_arena() -> Arena {
+    static ARENA: Mutex<Option<Plane>> = Mutex::const_new(None);
+    Arena::on(&ARENA).await
+}
+
 /// Another one, on which the kinds of earlier releases are installed, too.
 pub(crate) async fn old_arena() -> Arena {
     static ARENA: Mutex<Option<Plane>> = Mutex::const_new(None);

@@ -13,7 +13,7 @@ use landfall_testkit::cluster::{Recorder, Snapshot, shown};
 use landfall_testkit::{Recording, wait};
 use rstest::rstest;
 
-use crate::stage::{Arena, LONG, allocated, arena, ip, root};
+use crate::stage::{Arena, LONG, allocated, ip, root, unharmed_arena};
 
 /// What becomes of a recorded cluster. What is not named here stays as it is.
 #[derive(Default)]
@@ -207,7 +207,7 @@ async fn taken_over(arena: &Arena, recording: &Recording, fate: &Fate) {
 })]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_vip_allocator_left(#[case] file: &str, #[case] fate: Fate) {
-    let arena = arena().await;
+    let arena = unharmed_arena().await;
     taken_over(&arena, &recording(&format!("vip-allocator/{file}.yaml")), &fate).await;
 }
 
@@ -231,7 +231,7 @@ async fn what_another_allocator_left(
     #[case] ranges: &[&str],
     #[case] fate: Fate,
 ) {
-    let arena = arena().await;
+    let arena = unharmed_arena().await;
     let tenant = arena.tenant("default").await;
     tenant.pool(pool("taken-over", ranges)).await;
     // Services of a class get theirs from a pool of that class.
@@ -257,7 +257,7 @@ fn claim_of<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a IP> {
 /// The webhook outlives its operator and refuses every write of a claim, for everybody.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_webhook_that_was_left_behind_is_named_and_work_goes_on_without_it() {
-    let arena = arena().await;
+    let arena = unharmed_arena().await;
     let tenant = arena.tenant("left-webhook").await;
     tenant.pool(pool("left-webhook", &["10.22.0.0/28"])).await;
     for service in ["before", "waits-1", "waits-2"] {
@@ -323,7 +323,7 @@ async fn walk(arena: &Arena, line: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_guide_leads_from_the_old_operator_to_ours() {
-    let arena = arena().await;
+    let arena = unharmed_arena().await;
     let recording = recording("vip-allocator/steady.yaml");
     recording.replay(&arena.client).await.unwrap();
     self::recording("vip-allocator/admission-left-behind.yaml")
@@ -399,7 +399,7 @@ async fn consistent_and_without_finalizers(arena: &Arena) {
 /// A restore may bring claims before Services.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_waits_for_its_service_as_long_as_it_was_told_to() {
-    let arena = arena().await;
+    let arena = unharmed_arena().await;
     let tenant = arena.tenant("restored").await;
     tenant.pool(pool("restored", &["10.22.1.0/28"])).await;
     for (addr, name) in [("10.22.1.7", "comes"), ("10.22.1.8", "never")] {
