@@ -105,6 +105,8 @@ pub(super) struct Planner {
     orphaned: BTreeSet<ServiceKey>,
     doubts: Doubts,
     damper: Damper,
+    /// Addresses of such with a release under way: the watch may show it before the answer comes.
+    collecting: BTreeSet<IpAddr>,
     /// How many claims of such were released.
     collected: u64,
     settings: Settings,
@@ -545,6 +547,9 @@ impl Planner {
                 (None, None) => Then::Free,
             };
             let (claim, holder) = (claim.clone(), holder.clone());
+            if self.orphaned.contains(key) {
+                self.collecting.insert(addr);
+            }
             let to_be = then.leaves(&claim, &holder).map(Box::new);
             effects.push(Effect::Release { claim, holder, then });
             self.world.busy.insert(addr, Busy::Writing(to_be));

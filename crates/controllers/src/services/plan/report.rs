@@ -44,9 +44,9 @@ impl Planner {
                     // What we know of the Service is out of date.
                     self.looks.entry(holder.key.clone()).or_insert(now.uptime);
                 }
+                let orphan = self.collecting.remove(&addr);
                 let by = match &result {
                     Ok(Answer::Released { by }) => {
-                        let orphan = self.orphaned.contains(&holder.key);
                         self.collected = self.collected.saturating_add(u64::from(orphan));
                         by.clone()
                     }
