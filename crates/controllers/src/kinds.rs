@@ -4,7 +4,7 @@
 //! missing means to ask in vain again and again; to watch its definition costs nothing until it
 //! appears.
 
-use std::{collections::BTreeSet, fmt::Debug, future::Future};
+use std::{collections::BTreeSet, convert::Infallible, fmt::Debug, future::Future};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -16,6 +16,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
 use crate::{readiness::Listed, services::watch::feed};
+
+/// The definition of `VirtualIP`.
+pub const VIRTUAL_IPS: &str = "virtualips.paas.org";
 
 /// Answers whether a kind is served. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -39,6 +42,31 @@ impl Served {
         if self.known.wait_for(|known| *known == Some(served)).await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+/// Does `there` whenever the kind is served, for as long as it is, and `absent` whenever it is not.
+///
+/// Ends when either says that nobody listens any more: `there` by ending, `absent` by an error.
+pub async fn whenever_served<There, Absent, E>(
+    mut served: Served,
+    there: impl Fn() -> There,
+    absent: impl Fn() -> Absent,
+) where
+    There: Future<Output = ()>,
+    Absent: Future<Output = Result<(), E>>,
+{
+    loop {
+        if served.now().await {
+            tokio::select! {
+                () = there() => return,
+                () = served.becomes(false) => {}
+            }
+        }
+        if absent().await.is_err() {
+            return;
+        }
+        served.becomes(true).await;
     }
 }
 
@@ -78,40 +106,33 @@ pub fn watch(
 /// need costs memory that a cluster without them should not spend.
 ///
 /// The future passes on what it sees and ends only when nobody listens any more.
-pub fn any<K>(
-    client: Client,
-    mut served: Served,
-    listed: Listed,
-) -> (Served, impl Future<Output = ()>)
+pub fn any<K>(client: Client, served: Served, listed: Listed) -> (Served, impl Future<Output = ()>)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     let (sender, known) = watch::channel(None);
     let watching = async move {
-        loop {
-            if served.now().await {
-                let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
-                let (news, mut told) = mpsc::channel(1);
-                let stream = watcher(api, Config::default());
-                let feeding = feed("any", stream, news, listed.clone(), |event| vec![event]);
-                let counting = async {
-                    let mut there = BTreeSet::new();
-                    while let Some(event) = told.recv().await {
-                        if count(event, &mut there) {
-                            sender.send_replace(Some(!there.is_empty()));
-                        }
+        let watching = || async {
+            let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
+            let (news, mut told) = mpsc::channel(1);
+            let stream = watcher(api, Config::default());
+            let feeding = feed("any", stream, news, listed.clone(), |event| vec![event]);
+            let counting = async {
+                let mut there = BTreeSet::new();
+                while let Some(event) = told.recv().await {
+                    if count(event, &mut there) {
+                        sender.send_replace(Some(!there.is_empty()));
                     }
-                };
-                tokio::select! {
-                    () = feeding => {}
-                    () = counting => {}
-                    () = served.becomes(false) => {}
                 }
-            }
+            };
+            tokio::join!(feeding, counting);
+        };
+        let none = || async {
             sender.send_replace(Some(false));
             listed.done();
-            served.becomes(true).await;
-        }
+            Ok::<(), Infallible>(())
+        };
+        whenever_served(served, watching, none).await;
     };
     (Served { known }, watching)
 }

@@ -1,20 +1,15 @@
 //! The old kinds `VirtualIP` and `GroupSegmentMapping`: existing ones keep working, and become
 //! `LoadBalancer` Services with the same address when their user says so.
 //!
-//! All of it rests while there are none of them, or not even the kinds, and begins when they appear. Like the allocator
-//! it has one task that plans, whose memory is what the watches told plus our own writes that they
-//! have not echoed yet. With the allocator it shares the ledger and nothing else: the claim that
+//! All of it rests while there are none of them, or not even the kinds, and begins when they appear.
+//! Its memory is what the watches told plus our own writes that they have not echoed yet. With the
+//! allocator it shares the ledger and nothing else: the claim that
 //! passes to a Service is the message.
 
-use std::{future::Future, panic, time::Duration};
+use std::{future::Future, time::Duration};
 
-use jiff::Timestamp;
 use landfall_api::VirtualIP;
-use tokio::{
-    sync::mpsc,
-    task::JoinSet,
-    time::{Instant, sleep_until, timeout_at},
-};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -26,9 +21,9 @@ use self::{
 };
 use crate::{
     Context,
-    kinds::{self, Served},
+    engine::{self, Calls, NEWS, Now, Work, if_leading, wall},
+    kinds::{self, Served, VIRTUAL_IPS},
     readiness::Listed,
-    services::plan::Now,
 };
 
 mod apply;
@@ -44,17 +39,11 @@ mod view;
 mod watch;
 mod world;
 
-/// The definition of `VirtualIP`.
-pub const VIRTUAL_IPS: &str = "virtualips.paas.org";
 /// The definition of `GroupSegmentMapping`.
-pub const MAPPINGS: &str = "groupsegmentmappings.paas.org";
+const MAPPINGS: &str = "groupsegmentmappings.paas.org";
 
 /// Calls under way at once. These kinds are few, and nobody waits for them in a burst.
 const CALLS: usize = 16;
-/// News the watches may run ahead of the planner.
-const NEWS: usize = 1024;
-/// How long calls may take to end once we are told to stop.
-const STOP_GRACE: Duration = Duration::from_secs(4);
 
 /// Serves the old kinds until `stop`, whenever they are installed.
 ///
@@ -99,7 +88,13 @@ async fn serve(
             let gone = stop.child_token();
             let (sender, news) = mpsc::channel(NEWS);
             let watches = Box::pin(watch_all(&context, sender, &mappings, listed.clone()));
-            let engine = Engine::new(context.clone()).run(news, gone.clone());
+            let migration = Migration {
+                planner: Planner::default(),
+                queue: Vec::new(),
+                applier: Applier::new(context.client.clone(), &context.instance),
+            };
+            let leadership = context.leadership.clone();
+            let engine = engine::run(migration, leadership, news, gone.clone());
             let ends = async {
                 served.becomes(false).await;
                 gone.cancel();
@@ -146,124 +141,54 @@ fn watch_all(
     }
 }
 
-/// The planner with its hands: news in, effects out, reports in.
-struct Engine {
+/// The planner with its hands.
+struct Migration {
     planner: Planner,
     queue: Vec<(Key, Effect)>,
-    calls: JoinSet<Report>,
     applier: Applier,
-    context: Context,
-    began: Instant,
-    leading: bool,
 }
 
-impl Engine {
-    fn new(context: Context) -> Self {
-        Self {
-            planner: Planner::default(),
-            queue: Vec::new(),
-            calls: JoinSet::new(),
-            applier: Applier::new(context.client.clone(), &context.instance),
-            leading: context.leadership.is_leader(),
-            context,
-            began: Instant::now(),
-        }
+impl Work for Migration {
+    const NAME: &'static str = "migration";
+    type News = News;
+    type Done = Report;
+
+    fn on_news(&mut self, news: News) {
+        self.planner.on_news(news);
     }
 
-    async fn run(mut self, mut news: mpsc::Receiver<News>, stop: CancellationToken) {
-        let mut batch = Vec::new();
-        loop {
-            let due = self.next_due();
-            tokio::select! {
-                () = stop.cancelled() => break,
-                () = self.context.leadership.changed() => self.note_leadership(),
-                Some(done) = self.calls.join_next() => self.take_in(done),
-                count = news.recv_many(&mut batch, NEWS) => {
-                    if count == 0 {
-                        break;
-                    }
-                    for item in batch.drain(..) {
-                        self.planner.on_news(item);
-                    }
-                }
-                () = sleep_until(due) => {}
+    fn on_done(&mut self, report: Report, now: Now) {
+        let (virtualip, effect) = (&report.key, report.effect.word());
+        match &report.result {
+            Ok(_) => info!(%virtualip, effect, "done"),
+            Err(Failure::Refused(words) | Failure::Blocked(words) | Failure::Unknown(words)) => {
+                warn!(%virtualip, effect, words, "a call failed");
             }
-            self.plan();
-            self.start_calls();
+            Err(failure) => debug!(%virtualip, effect, ?failure, "a call did not hold"),
         }
-        self.finish().await;
+        self.planner.on_report(report, now);
     }
 
-    /// When there is something to do even if nothing happens.
-    fn next_due(&self) -> Instant {
-        let planned = self.planner.next_due().filter(|_| self.leading);
-        // An hour later the loop merely goes round once.
-        planned.map_or_else(|| Instant::now() + Duration::from_hours(1), |due| self.began + due)
+    fn reconsider_all(&mut self) {
+        self.planner.reconsider_all();
     }
 
-    fn now(&self) -> Now {
-        Now { wall: wall(), uptime: self.began.elapsed() }
+    fn plan(&mut self, now: Now) {
+        self.queue.extend(self.planner.plan(now));
     }
 
-    fn note_leadership(&mut self) {
-        self.leading = self.context.leadership.is_leader();
-        if self.leading {
-            self.planner.reconsider_all();
-        }
-    }
-
-    fn plan(&mut self) {
-        if self.leading && self.context.leadership.is_leader() {
-            let now = self.now();
-            self.queue.extend(self.planner.plan(now));
-        }
-    }
-
-    fn start_calls(&mut self) {
-        while self.calls.len() < CALLS {
+    fn start(&mut self, calls: &mut Calls<Report>) {
+        while calls.len() < CALLS {
             let Some((key, effect)) = self.queue.pop() else { break };
             let applier = self.applier.clone();
-            let leadership = self.context.leadership.clone();
-            self.calls.spawn(async move {
-                // Asked at the write itself: a process that slept past its lease must not write.
-                let result = if leadership.is_leader() {
-                    applier.apply(&key, &effect, wall()).await
-                } else {
-                    Err(Failure::NotSent)
-                };
+            calls.send(|leadership| async move {
+                let result = if_leading(&leadership, applier.apply(&key, &effect, wall())).await;
                 Report { key, effect, result }
             });
         }
     }
 
-    fn take_in(&mut self, done: Result<Report, tokio::task::JoinError>) {
-        let report = match done {
-            Ok(report) => report,
-            Err(error) => match error.try_into_panic() {
-                Ok(payload) => panic::resume_unwind(payload),
-                Err(_) => return,
-            },
-        };
-        let (virtualip, effect) = (&report.key, report.effect.word());
-        match &report.result {
-            Ok(_) => info!(%virtualip, effect, "done"),
-            Err(Failure::Refused(words) | Failure::Unknown(words)) => {
-                warn!(%virtualip, effect, words, "a call failed");
-            }
-            Err(failure) => debug!(%virtualip, effect, ?failure, "a call did not hold"),
-        }
-        let now = self.now();
-        self.planner.on_report(report, now);
+    fn next_due(&self, leading: bool) -> Option<Duration> {
+        self.planner.next_due().filter(|_| leading)
     }
-
-    /// Lets calls that are under way end.
-    async fn finish(mut self) {
-        let until = Instant::now() + STOP_GRACE;
-        while let Ok(Some(_)) = timeout_at(until, self.calls.join_next()).await {}
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the one place where the migration reads the clock")]
-fn wall() -> Timestamp {
-    Timestamp::now()
 }

@@ -1,31 +1,29 @@
 //! Services of type `LoadBalancer` and their addresses: watch, plan, apply.
 //!
-//! One task plans, because everything that must agree (who has which address) is decided in one
-//! place; the calls it asks for run side by side. Its memory is what the watches told plus our own
-//! writes that they have not echoed yet.
+//! The planner's memory is what the watches told plus our own writes that they have not echoed yet.
 
-use std::{future::Future, panic, time::Duration};
+use std::{future::Future, time::Duration};
 
 use jiff::Timestamp;
-use tokio::{
-    sync::mpsc,
-    task::JoinSet,
-    time::{Instant, sleep_until, timeout_at},
-};
+use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use self::{
     apply::Applier,
     effect::{Effect, Failure, Report},
-    plan::{News, Now, Planner},
+    plan::{News, Planner},
     queue::Queue,
 };
 pub use self::{
     metrics::Metrics,
     plan::{RepairMode, Settings},
 };
-use crate::{Context, kinds};
+use crate::{
+    Context,
+    engine::{self, Calls, NEWS, Now, Work, if_leading, wall},
+    kinds,
+};
 
 pub(crate) mod apply;
 mod decide;
@@ -55,18 +53,12 @@ pub(crate) mod watch;
 mod wish;
 mod world;
 
-/// The definition of a kind that need not be there.
-const VIRTUAL_IPS: &str = "virtualips.paas.org";
 /// Calls under way at once. More than this only lengthens the API server's queue.
 const CALLS: usize = 64;
 /// Events under way at once, when nothing else is.
 const NOTES: usize = 2;
-/// News the watches may run ahead of the planner.
-const NEWS: usize = 1024;
 /// How often gauges are brought in line.
 const GAUGES: Duration = Duration::from_millis(500);
-/// How long calls may take to end once we are told to stop.
-const STOP_GRACE: Duration = Duration::from_secs(4);
 
 /// Runs the allocator until `stop`. The watches are registered with `context.readiness` at once, not
 /// when the future is first polled, so that nobody looks ready too early.
@@ -79,24 +71,20 @@ pub fn run(
     let (sender, news) = mpsc::channel(NEWS);
     let watches = watch_all(&context, sender);
     let applier = Applier::new(context.client.clone(), &context.instance);
-    let leading = context.leadership.is_leader();
-    let engine = Engine {
+    let allocator = Allocator {
         planner: Planner::new(settings),
         queue: Queue::default(),
-        calls: JoinSet::new(),
         notes: 0,
         applier,
         metrics,
-        context,
-        began: Instant::now(),
-        leading,
         shown_at: None,
         show_again: false,
     };
+    let engine = engine::run(allocator, context.leadership, news, stop);
     async {
         tokio::select! {
             () = watches => {}
-            () = engine.run(news, stop) => {}
+            () = engine => {}
         }
     }
 }
@@ -118,7 +106,8 @@ fn watch_all(context: &Context, news: mpsc::Sender<News>) -> impl Future<Output 
     };
     let nodes = watch::nodes(client.clone(), news.clone(), listed("nodes"));
     let api_servers = watch::api_servers(client.clone(), news.clone(), listed("endpointslices"));
-    let (served, definition) = kinds::watch(client.clone(), VIRTUAL_IPS, listed(VIRTUAL_IPS));
+    let (served, definition) =
+        kinds::watch(client.clone(), kinds::VIRTUAL_IPS, listed(kinds::VIRTUAL_IPS));
     let virtual_ips = watch::virtual_ips(client.clone(), served, news, listed("virtualips"));
     let others = async move {
         tokio::join!(nodes, api_servers, definition, virtual_ips);
@@ -128,85 +117,45 @@ fn watch_all(context: &Context, news: mpsc::Sender<News>) -> impl Future<Output 
     }
 }
 
-/// The planner with its hands: news in, effects out, reports in.
-struct Engine {
+/// The planner with its hands.
+struct Allocator {
     planner: Planner,
     queue: Queue,
-    calls: JoinSet<(Report, Timestamp)>,
+    /// Events under way.
     notes: usize,
     applier: Applier,
     metrics: Metrics,
-    context: Context,
-    began: Instant,
-    leading: bool,
     /// When the gauges were last brought in line, and whether something happened since.
-    shown_at: Option<Instant>,
+    shown_at: Option<Duration>,
     show_again: bool,
 }
 
-impl Engine {
-    async fn run(mut self, mut news: mpsc::Receiver<News>, stop: CancellationToken) {
-        let mut batch = Vec::new();
-        loop {
-            let due = self.next_due();
-            tokio::select! {
-                () = stop.cancelled() => break,
-                () = self.context.leadership.changed() => self.note_leadership(),
-                Some(done) = self.calls.join_next() => self.take_in(done),
-                count = news.recv_many(&mut batch, NEWS) => {
-                    if count == 0 {
-                        break;
-                    }
-                    for item in batch.drain(..) {
-                        self.planner.on_news(item);
-                    }
-                }
-                () = sleep_until(due) => {}
-            }
-            self.plan();
-            self.start_calls();
-            self.show();
+impl Work for Allocator {
+    const NAME: &'static str = "services";
+    type News = News;
+    type Done = (Report, Timestamp);
+
+    fn on_news(&mut self, news: News) {
+        self.planner.on_news(news);
+    }
+
+    fn on_done(&mut self, (report, at): (Report, Timestamp), now: Now) {
+        if matches!(report.effect, Effect::Note(_)) {
+            self.notes = self.notes.saturating_sub(1);
         }
-        self.finish().await;
-    }
-
-    /// When there is something to do even if nothing happens.
-    fn next_due(&self) -> Instant {
-        let planned = self.planner.next_due().filter(|_| self.leading).map(|due| self.began + due);
-        let shown = self.shown_at.filter(|_| self.show_again).map(|at| at + GAUGES);
-        planned.into_iter().chain(shown).min().unwrap_or_else(far_off)
-    }
-
-    /// Brings the gauges in line, but not at every step of a burst.
-    fn show(&mut self) {
-        let now = Instant::now();
-        self.show_again = self.shown_at.is_some_and(|at| now < at + GAUGES);
-        if !self.show_again {
-            self.metrics.show(&self.planner);
-            self.shown_at = Some(now);
+        self.log(&report, at);
+        if let Some(note) = self.planner.on_report(report, now) {
+            self.queue.push(Effect::Note(note));
         }
     }
 
-    fn now(&self) -> Now {
-        Now { wall: wall(), uptime: self.began.elapsed() }
+    fn reconsider_all(&mut self) {
+        self.planner.reconsider_all();
     }
 
-    fn note_leadership(&mut self) {
-        self.leading = self.context.leadership.is_leader();
-        if self.leading {
-            info!("leading: planning begins");
-            self.planner.reconsider_all();
-        } else {
-            info!("standing by: planning ends");
-        }
-    }
-
-    fn plan(&mut self) {
-        if !(self.leading && self.context.leadership.is_leader()) {
-            return;
-        }
+    fn plan(&mut self, now: Now) {
         let began = Instant::now();
-        let effects = self.planner.plan(self.now());
+        let effects = self.planner.plan(now);
         self.metrics.planned(began.elapsed());
         if !effects.is_empty() {
             debug!(effects = effects.len(), "planned");
@@ -217,48 +166,41 @@ impl Engine {
         self.metrics.dropped(self.queue.take_dropped());
     }
 
-    fn start_calls(&mut self) {
-        while self.calls.len().saturating_sub(self.notes) < CALLS {
+    fn start(&mut self, calls: &mut Calls<Self::Done>) {
+        while calls.len().saturating_sub(self.notes) < CALLS {
             let Some(effect) = self.queue.pop() else { break };
-            self.start(effect);
+            self.send(effect, calls);
         }
         while self.notes < NOTES {
             let Some(effect) = self.queue.pop_note() else { break };
             self.notes = self.notes.saturating_add(1);
-            self.start(effect);
+            self.send(effect, calls);
         }
     }
 
-    fn start(&mut self, effect: Effect) {
+    fn next_due(&self, leading: bool) -> Option<Duration> {
+        let planned = self.planner.next_due().filter(|_| leading);
+        let shown = self.shown_at.filter(|_| self.show_again).map(|at| at.saturating_add(GAUGES));
+        planned.into_iter().chain(shown).min()
+    }
+
+    /// Brings the gauges in line, but not at every step of a burst.
+    fn show(&mut self, uptime: Duration) {
+        self.show_again = self.shown_at.is_some_and(|at| uptime < at.saturating_add(GAUGES));
+        if !self.show_again {
+            self.metrics.show(&self.planner);
+            self.shown_at = Some(uptime);
+        }
+    }
+}
+
+impl Allocator {
+    fn send(&self, effect: Effect, calls: &mut Calls<(Report, Timestamp)>) {
         let applier = self.applier.clone();
-        let leadership = self.context.leadership.clone();
-        self.calls.spawn(async move {
-            // Asked at the write itself: a process that slept past its lease must not write.
-            let result = if leadership.is_leader() {
-                applier.apply(&effect, wall()).await
-            } else {
-                Err(Failure::NotSent)
-            };
+        calls.send(|leadership| async move {
+            let result = if_leading(&leadership, applier.apply(&effect, wall())).await;
             (Report { effect, result }, wall())
         });
-    }
-
-    fn take_in(&mut self, done: Result<(Report, Timestamp), tokio::task::JoinError>) {
-        let (report, at) = match done {
-            Ok(done) => done,
-            Err(error) => match error.try_into_panic() {
-                Ok(payload) => panic::resume_unwind(payload),
-                Err(_) => return,
-            },
-        };
-        if matches!(report.effect, Effect::Note(_)) {
-            self.notes = self.notes.saturating_sub(1);
-        }
-        self.log(&report, at);
-        let now = self.now();
-        if let Some(note) = self.planner.on_report(report, now) {
-            self.queue.push(Effect::Note(note));
-        }
     }
 
     fn log(&self, report: &Report, at: Timestamp) {
@@ -303,21 +245,4 @@ impl Engine {
             }
         }
     }
-
-    /// Lets calls that are under way end: a write whose answer we throw away costs the next leader
-    /// a look.
-    async fn finish(mut self) {
-        let until = Instant::now() + STOP_GRACE;
-        while let Ok(Some(_)) = timeout_at(until, self.calls.join_next()).await {}
-    }
-}
-
-/// A time that never comes while the process runs; an hour later the loop merely goes round once.
-fn far_off() -> Instant {
-    Instant::now() + Duration::from_hours(1)
-}
-
-#[expect(clippy::disallowed_methods, reason = "the one place where the allocator reads the clock")]
-fn wall() -> Timestamp {
-    Timestamp::now()
 }

@@ -19,10 +19,13 @@ use super::{
     view::{ClaimView, Key, MappingView, VirtualIpView},
     world::{World, shows},
 };
-use crate::services::{
-    plan::{Delay, Now, Watched, delay_after},
-    store::{Put, Source},
-    view::PoolView,
+use crate::{
+    engine::Now,
+    services::{
+        plan::{Delay, Watched, delay_after},
+        store::{Put, Source},
+        view::PoolView,
+    },
 };
 
 /// Everything the planner is told by watches.

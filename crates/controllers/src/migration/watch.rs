@@ -10,11 +10,11 @@ use kube::{
     runtime::{watcher, watcher::Config, watcher::Event},
 };
 use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP, name};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::SendError};
 
 use super::{observe, planner::News, view::Key};
 use crate::{
-    kinds::Served,
+    kinds::{self, Served},
     readiness::Listed,
     services::{plan::Watched, watch::feed},
 };
@@ -37,30 +37,26 @@ pub(super) async fn mappings(
     client: Client,
     news: mpsc::Sender<News>,
     listed: Listed,
-    mut served: Served,
+    served: Served,
 ) {
     let api: Api<DeserializeGuard<GroupSegmentMapping>> = Api::all(client);
-    loop {
-        if served.now().await {
-            let read = |object: DeserializeGuard<GroupSegmentMapping>| {
-                let view = observe::mapping(&object);
-                Watched::Is(view.name.clone(), view.version, view)
-            };
-            let stream = watcher(api.clone(), Config::default());
-            let (news, listed) = (news.clone(), listed.clone());
-            tokio::select! {
-                () = kind("groupsegmentmappings", stream, news, listed, News::Mappings, read) => return,
-                () = served.becomes(false) => {}
-            }
-        }
-        for empty in [Watched::ListBegins, Watched::ListEnds] {
-            if news.send(News::Mappings(empty)).await.is_err() {
-                return;
-            }
+    let watching = || async {
+        let read = |object: DeserializeGuard<GroupSegmentMapping>| {
+            let view = observe::mapping(&object);
+            Watched::Is(view.name.clone(), view.version, view)
+        };
+        let stream = watcher(api.clone(), Config::default());
+        let (news, listed) = (news.clone(), listed.clone());
+        kind("groupsegmentmappings", stream, news, listed, News::Mappings, read).await;
+    };
+    let none = || async {
+        for item in [Watched::ListBegins, Watched::ListEnds] {
+            news.send(News::Mappings(item)).await?;
         }
         listed.done();
-        served.becomes(true).await;
-    }
+        Ok::<(), SendError<News>>(())
+    };
+    kinds::whenever_served(served, watching, none).await;
 }
 
 pub(super) async fn groups(client: Client, news: mpsc::Sender<News>, listed: Listed) {

@@ -33,6 +33,7 @@ use super::{
     wish::could_want,
     world::{Busy, World},
 };
+use crate::engine::Now;
 
 mod confirm;
 mod damp;
@@ -43,14 +44,6 @@ mod pools;
 mod repair;
 mod report;
 mod takeover;
-
-/// The two clocks a plan needs: one for what people read, one that never jumps.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
-    pub wall: Timestamp,
-    /// Time since the process began.
-    pub uptime: Duration,
-}
 
 /// What the user sets for the whole allocator.
 #[derive(Clone, Copy, Debug, Default)]

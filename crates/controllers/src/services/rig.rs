@@ -22,10 +22,11 @@ use landfall_ipam::{AddrRange, Family};
 use super::{
     effect::{Answer, Effect, Failure, Report},
     observe,
-    plan::{News, Now, Planner, Watched},
+    plan::{News, Planner, Watched},
     status::holder_now,
     view::{ClaimView, Outsider, OutsiderKind, PoolView, ServiceView, Version},
 };
+use crate::engine::Now;
 
 const NAMESPACE: &str = "shop";
 /// Between two steps, so that what is due by the clock is due as often as in a busy cluster.

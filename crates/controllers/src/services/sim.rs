@@ -15,9 +15,10 @@ use self::cluster::kind_of_outsider;
 pub(super) use self::cluster::{Cluster, KINDS, Kind, Stored};
 use super::{
     effect::{Answer, Effect, Failure, Report},
-    plan::{News, Now, Planner, RepairMode, Settings, Watched},
+    plan::{News, Planner, RepairMode, Settings, Watched},
     view::{OutsiderKind, Request, ServiceKey, ServiceView},
 };
+use crate::engine::Now;
 
 mod cluster;
 

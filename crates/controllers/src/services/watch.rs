@@ -17,7 +17,7 @@ use kube::{
 };
 use landfall_api::{IP, IPGroup, VirtualIP, name};
 use landfall_ipam::PoolName;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::SendError};
 use tracing::{debug, warn};
 
 use super::{
@@ -26,7 +26,10 @@ use super::{
     plan::{News, Watched},
     view::{Outsider, OutsiderKind, Version},
 };
-use crate::{kinds::Served, readiness::Listed};
+use crate::{
+    kinds::{self, Served},
+    readiness::Listed,
+};
 
 /// Claims per page of a list. Each page is a round trip and is held in memory as a whole; claims are
 /// smaller than Services, so there can be more of them in one than the usual 500.
@@ -126,34 +129,28 @@ pub(super) fn nodes(
 /// Watches those `VirtualIP`s that are not done with their address, while the kind is served.
 pub(super) async fn virtual_ips(
     client: Client,
-    mut served: Served,
+    served: Served,
     news: mpsc::Sender<News>,
     listed: Listed,
 ) {
     let kind = OutsiderKind::VirtualIps;
-    loop {
-        if served.now().await {
-            let api: Api<DeserializeGuard<VirtualIP>> = Api::all(client.clone());
-            let watch = watcher(api, Config::default());
-            let (news, listed) = (news.clone(), listed.clone());
-            let watching = outsiders("virtualips", watch, news, listed, kind, |object| {
-                let (key, version, addr) = observe::virtual_ip(object);
-                has(Outsider::VirtualIp(key), version, addr.into_iter().collect())
-            });
-            tokio::select! {
-                () = watching => return,
-                () = served.becomes(false) => {}
-            }
-        }
-        // Without the kind there is none of them.
+    let watching = || async {
+        let api: Api<DeserializeGuard<VirtualIP>> = Api::all(client.clone());
+        let watch = watcher(api, Config::default());
+        outsiders("virtualips", watch, news.clone(), listed.clone(), kind, |object| {
+            let (key, version, addr) = observe::virtual_ip(object);
+            has(Outsider::VirtualIp(key), version, addr.into_iter().collect())
+        })
+        .await;
+    };
+    let none = || async {
         for item in [Watched::ListBegins, Watched::ListEnds] {
-            if news.send(News::Outsiders(kind, item)).await.is_err() {
-                return;
-            }
+            news.send(News::Outsiders(kind, item)).await?;
         }
         listed.done();
-        served.becomes(true).await;
-    }
+        Ok::<(), SendError<News>>(())
+    };
+    kinds::whenever_served(served, watching, none).await;
 }
 
 /// Watches the addresses of the API server itself.
