@@ -88,14 +88,17 @@ impl Planner {
         let pool = claim.pool.clone();
         let waits_for = claim.waits_for().cloned();
         let Put::New(old) = self.world.claims.put(addr, version, claim, source) else { return };
-        if let Some(old) = old {
-            self.unindex_claim(&old);
+        if let Some(old) = &old {
+            self.unindex_claim(old);
         }
         for holder in &holders {
             self.repair.stir(&holder.key);
             self.world.held.entry(holder.key.clone()).or_default().insert(addr);
             self.count(pool.as_ref(), holder, addr);
             self.mark(&holder.key);
+        }
+        if let Some(old) = &old {
+            self.forget_those_without_claims(old);
         }
         if let Some(reservation) = waits_for {
             self.expiries.extend(reservation.expires.map(|expires| (expires, addr)));
@@ -110,6 +113,7 @@ impl Planner {
     /// A claim is gone: its holders need looking after, and its address may be free.
     pub(super) fn claim_left(&mut self, old: &ClaimView) {
         self.unindex_claim(old);
+        self.forget_those_without_claims(old);
         self.release_delays.remove(&old.addr);
         self.repair.stir_claim(old.addr);
         self.settle(old.addr);
@@ -144,10 +148,18 @@ impl Planner {
                 addrs.remove(&old.addr);
                 if addrs.is_empty() {
                     self.world.held.remove(&holder.key);
-                    self.forget_missing(&holder.key);
                 }
             }
             self.mark(&holder.key);
+        }
+    }
+
+    /// What was known of a missing Service is of no use once nothing is claimed in its name.
+    fn forget_those_without_claims(&mut self, old: &ClaimView) {
+        for holder in old.holders() {
+            if !self.world.held.contains_key(&holder.key) {
+                self.forget_missing(&holder.key);
+            }
         }
     }
 

@@ -82,6 +82,21 @@ fn a_service_that_we_saw_leave_is_not_waited_for() {
     assert_eq!(sim.cluster.claims.len(), 0);
 }
 
+#[test]
+fn a_service_that_we_saw_leave_is_not_waited_for_though_somebody_touches_its_claim() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.quiet();
+    sim.cluster.delete_service("shop/web");
+    assert!(sim.deliver(0, Kind::Services, 1));
+    let (addr, claim) = sim.cluster.claims.first_key_value().unwrap();
+    let (addr, holders) = (*addr, claim.holders().to_vec());
+    sim.cluster.hold(addr, holders);
+    assert!(sim.deliver(0, Kind::Claims, 1));
+    sim.quiet();
+    assert_eq!(sim.cluster.claims.len(), 0);
+}
+
 /// In the middle of a migration the claim names a Service that is no `LoadBalancer` yet.
 #[test]
 fn what_an_unfinished_virtual_ip_has_is_neither_released_nor_given() {
