@@ -23,6 +23,8 @@ pub(super) struct Service {
     pub(super) labelled: bool,
     pub(super) terms: Option<Terms>,
     pub(super) has: Vec<IpAddr>,
+    /// Addresses that it gave up and that are its own for so many rounds more.
+    pub(super) leaves: BTreeMap<IpAddr, u8>,
     pub(super) says: Option<Says>,
     pub(super) misses: Vec<No>,
 }
@@ -207,9 +209,10 @@ impl Model {
                 self.births += 1;
                 let birth = self.births;
                 self.edit(name, |service| {
-                    let (has, says, misses) = (Vec::new(), None, Vec::new());
-                    let deleting = false;
-                    *service = Service { birth, deleting, has, says, misses, ..service.clone() };
+                    let (has, leaves) = (Vec::new(), BTreeMap::new());
+                    let (says, misses, deleting) = (None, Vec::new(), false);
+                    let old = service.clone();
+                    *service = Service { birth, deleting, has, leaves, says, misses, ..old };
                 });
             }
             Act::Type(name, load_balancer) => self.edit(name, |service| {
@@ -274,6 +277,7 @@ impl Model {
             labelled: false,
             terms: terms.cloned(),
             has: Vec::new(),
+            leaves: BTreeMap::new(),
             says: None,
             misses: Vec::new(),
         };

@@ -28,6 +28,11 @@ const WOULD_SERVE: u8 = NO_FAMILY.0;
 /// More rounds than any chain of consequences takes.
 const MOST_ROUNDS: usize = 40;
 
+/// How many rounds longer an address is its own for a Service that shows it no more: the new
+/// claim, if it moves, and the status come first, and others choose among what is free meanwhile.
+const ROUNDS_TO_MOVE: u8 = 2;
+const ROUNDS_TO_WITHDRAW: u8 = 1;
+
 /// An address for a Service, and the pool that gives it if it is new to it.
 type Given = (IpAddr, Option<Name>);
 
@@ -102,12 +107,16 @@ impl Model {
         };
         let (birth, class, terms) = (service.birth, service.class, service.terms.clone());
         let changed = service.has != addrs;
+        let left: Vec<IpAddr> =
+            service.has.iter().copied().filter(|addr| !addrs.contains(addr)).collect();
+        let mut rounds = ROUNDS_TO_WITHDRAW;
         for (addr, pool) in given {
             let first_pool = self.first_pool(addr);
             let claim = self.claims.entry(addr).or_default();
             claim.pool = claim.pool.or(pool).or(first_pool);
             if !claim.holders.iter().any(|holder| (holder.name, holder.birth) == (name, birth)) {
                 self.fresh.insert(addr);
+                rounds = ROUNDS_TO_MOVE;
             }
             claim.holders.retain(|holder| holder.name != name);
             claim.holders.push(Holder { name, birth, class, terms: terms.clone() });
@@ -115,6 +124,8 @@ impl Model {
             claim.reserved = claim.reserved.take().filter(|reserved| reserved.ends.is_none());
         }
         let service = self.services.get_mut(name).expect("it is there");
+        service.leaves.retain(|addr, _| !addrs.contains(addr));
+        service.leaves.extend(left.into_iter().map(|addr| (addr, rounds)));
         service.has = addrs;
         service.says = Some(says);
         service.misses = misses;
@@ -130,7 +141,8 @@ impl Model {
             let (mut kept, mut gone) = (claim.clone(), Vec::new());
             kept.holders.retain(|holder| {
                 let has = self.services.get(holder.name).is_some_and(|service| {
-                    service.birth == holder.birth && service.has.contains(&addr)
+                    let leaves = service.leaves.get(&addr).is_some_and(|rounds| *rounds > 0);
+                    service.birth == holder.birth && (service.has.contains(&addr) || leaves)
                 });
                 if !has {
                     gone.push((holder.name, holder.birth));
@@ -157,6 +169,14 @@ impl Model {
             } else {
                 self.claims.insert(addr, kept);
             }
+        }
+        for service in self.services.values_mut() {
+            changed |= !service.leaves.is_empty();
+            service.leaves.retain(|_, rounds| {
+                let leaves = *rounds > 0;
+                *rounds = rounds.saturating_sub(1);
+                leaves
+            });
         }
         changed
     }
