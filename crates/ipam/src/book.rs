@@ -120,11 +120,12 @@ impl Book {
         self.taken.contains(addr)
     }
 
-    /// The lowest address of a family that the pool can give now, or why it gives none.
+    /// The first address of a family, in the pool's own order, that it can give now, or why it
+    /// gives none.
     ///
     /// Rules about who is served come before this; `drain` is judged here, and `auto_assign` unless
     /// the pool was `asked` for by name.
-    pub fn lowest_free(
+    pub fn first_free(
         &self,
         name: &PoolName,
         family: Family,
@@ -140,7 +141,9 @@ impl Book {
         if shelf.pool.drain {
             return Err(Verdict::Draining);
         }
-        shelf.free.first(family).ok_or(Verdict::Full(family))
+        let first =
+            if shelf.pool.descending { shelf.free.last(family) } else { shelf.free.first(family) };
+        first.ok_or(Verdict::Full(family))
     }
 
     /// Whether the pool can give exactly this address now, apart from who asks.

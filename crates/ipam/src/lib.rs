@@ -1,7 +1,7 @@
 //! Which addresses exist, which are taken, and who may have one.
 //!
 //! Everything here is pure: no clock, no I/O, no hash order. An address pool is a set of intervals,
-//! so a whole IPv6 /64 costs as much as a single address, and the lowest free address of a pool, a
+//! so a whole IPv6 /64 costs as much as a single address, and the first free address of a pool, a
 //! specific one, and a release are each `O(log n)` in the number of intervals.
 //!
 //! - [`AddrBlock`] and [`AddrRange`]: what users write, parsed once at the edge.

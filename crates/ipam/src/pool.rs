@@ -43,6 +43,8 @@ pub struct Pool {
     pub auto_assign: bool,
     /// Keeps what it gave, gives no more.
     pub drain: bool,
+    /// Gives its highest free address first, not its lowest.
+    pub descending: bool,
     ranges: AddrSet,
     excluded: AddrSet,
     held_back: AddrSet,
@@ -63,6 +65,7 @@ impl Pool {
             priority: Self::DEFAULT_PRIORITY,
             auto_assign: true,
             drain: false,
+            descending: false,
             ranges: blocks.into_iter().map(AddrBlock::range).collect(),
             excluded: excluded.into_iter().map(AddrBlock::range).collect(),
             held_back: AddrSet::new(),

@@ -69,6 +69,14 @@ impl AddrSet {
         }
     }
 
+    /// The highest address of a family.
+    pub fn last(&self, family: Family) -> Option<IpAddr> {
+        match family {
+            Family::V4 => self.v4.last().map(IpAddr::V4),
+            Family::V6 => self.v6.last().map(IpAddr::V6),
+        }
+    }
+
     /// Whether it holds any address of the family.
     pub fn has_family(&self, family: Family) -> bool {
         match family {
@@ -184,6 +192,7 @@ mod tests {
             assert!(!cut.contains(addr.parse().unwrap()));
         }
         assert_eq!(cut.first(Family::V4), Some("10.0.0.1".parse().unwrap()));
+        assert_eq!(cut.last(Family::V4), Some("10.255.255.254".parse().unwrap()));
         for addr in ["10.255.255.255", "fd00::7", "10.0.0.0", "10.1.2.3"] {
             assert!(cut.insert(addr.parse().unwrap()));
         }

@@ -250,19 +250,19 @@ fn may_be_given(world: &World, claim: &ClaimView, service: &ServiceView) -> Resu
     outsider.map_or(Ok(()), |outsider| Err(Refusal::TakenBy(claim.addr, outsider)))
 }
 
-/// The lowest free address of the first pool that serves the Service: of those it asks for, in its
+/// The first free address of the first pool that serves the Service: of those it asks for, in its
 /// own order, else of all.
 fn any(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> Slot {
     let mut verdicts = Vec::new();
     for (name, view) in candidates(world, service) {
         let given = view.ok_or(Verdict::Missing).and_then(|view| {
             serves(world, view, service)?;
-            let lowest = world.book.lowest_free(&name, family, service.pools.is_some());
+            let first = world.book.first_free(&name, family, service.pools.is_some());
             // A quota is in the way only of what the pool would give.
-            if matches!(lowest, Ok(_) | Err(Verdict::Full(_))) {
+            if matches!(first, Ok(_) | Err(Verdict::Full(_))) {
                 within_quota(world, view, service, None, takes)?;
             }
-            lowest
+            first
         });
         match given {
             Ok(addr) => return Slot::Takes(addr, name),

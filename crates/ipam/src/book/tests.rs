@@ -24,7 +24,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn give(book: &mut Book, name: &str) -> Result<String, Verdict> {
-    let addr = book.lowest_free(&PoolName::new(name), Family::V4, false)?;
+    let addr = book.first_free(&PoolName::new(name), Family::V4, false)?;
     assert!(book.take(addr));
     Ok(format!("{addr}"))
 }
@@ -53,10 +53,32 @@ fn addresses_come_lowest_first_without_the_excluded_ones() {
 }
 
 #[test]
+fn a_descending_pool_gives_its_highest_free_address_of_either_family() {
+    let ranges = "10.0.0.0/29 10.0.0.20-10.0.0.21 fd00::10-fd00::12";
+    for (excluded, taken, v4, v6) in [
+        ("", "", "10.0.0.21", "fd00::12"),
+        ("10.0.0.21", "fd00::12", "10.0.0.20", "fd00::11"),
+        ("", "10.0.0.20 10.0.0.21 fd00::11", "10.0.0.7", "fd00::12"),
+        ("10.0.0.2-10.0.0.20", "10.0.0.21 fd00::11 fd00::12", "10.0.0.1", "fd00::10"),
+    ] {
+        let mut pool = pool("p", ranges, excluded);
+        pool.descending = true;
+        let mut book = book([pool]);
+        for addr in taken.split_whitespace() {
+            book.take(ip(addr));
+        }
+        for (family, expected) in [(Family::V4, v4), (Family::V6, v6)] {
+            let got = book.first_free(&PoolName::new("p"), family, false);
+            assert_eq!(got, Ok(ip(expected)), "without {excluded} {taken}");
+        }
+    }
+}
+
+#[test]
 fn whole_networks_cost_no_more_than_one_address() {
     let mut book = book([pool("huge", "0.0.0.0/0 fd00::/64", "0.0.0.0/8")]);
     assert_eq!(give(&mut book, "huge").as_deref(), Ok("1.0.0.0"));
-    assert_eq!(book.lowest_free(&PoolName::new("huge"), Family::V6, false), Ok(ip("fd00::")));
+    assert_eq!(book.first_free(&PoolName::new("huge"), Family::V6, false), Ok(ip("fd00::")));
     let count = book.count(&PoolName::new("huge"));
     assert_eq!(count.capacity, (1 << 64) + (1 << 32) - (1 << 24));
     assert_eq!((count.used, count.free), (1, count.capacity - 1));
@@ -76,7 +98,7 @@ fn overlapping_pools_never_give_one_address_twice() {
 fn an_exclusion_in_one_pool_holds_in_every_pool_that_overlaps() {
     let book = book([pool("a", "10.0.0.0/29", ""), pool("b", "10.0.0.0/30", "10.0.0.0 10.0.0.4")]);
     // .0 is inside b, which excludes it; .4 is not inside b, so b has no say.
-    assert_eq!(book.lowest_free(&PoolName::new("a"), Family::V4, false), Ok(ip("10.0.0.1")));
+    assert_eq!(book.first_free(&PoolName::new("a"), Family::V4, false), Ok(ip("10.0.0.1")));
     assert_eq!(
         book.can_give(&PoolName::new("a"), ip("10.0.0.0"), String::new),
         Err(Refusal::Excluded(ip("10.0.0.0"), PoolName::new("b")))
@@ -142,19 +164,21 @@ fn pools_are_asked_by_priority_then_name() {
 /// A step of the model: what may happen to a book.
 #[derive(Clone, Debug)]
 enum Step {
-    GiveLowest(usize),
+    GiveFirst(usize),
     Take(u8),
     Release(u8),
     Edit(usize, u8, u8, u8),
+    TurnRound(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (0..2usize).prop_map(Step::GiveLowest),
+        4 => (0..2usize).prop_map(Step::GiveFirst),
         2 => (0..40u8).prop_map(Step::Take),
         3 => (0..40u8).prop_map(Step::Release),
         1 => (0..2usize, 0..32u8, 0..32u8, 0..40u8)
             .prop_map(|(pool, a, b, excluded)| Step::Edit(pool, a.min(b), a.max(b), excluded)),
+        1 => (0..2usize).prop_map(Step::TurnRound),
     ]
 }
 
@@ -163,6 +187,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Naive {
     ranges: [(u8, u8); 2],
     excluded: [u8; 2],
+    descending: [bool; 2],
     taken: BTreeSet<u8>,
 }
 
@@ -176,8 +201,10 @@ impl Naive {
             && !(0..2).any(|other| self.covers(other, addr) && self.excluded[other] == addr)
     }
 
-    fn lowest(&self, pool: usize) -> Option<u8> {
-        (0..64).find(|addr| self.usable(pool, *addr) && !self.taken.contains(addr))
+    fn first(&self, pool: usize) -> Option<u8> {
+        let mut free =
+            (0..64).filter(|addr| self.usable(pool, *addr) && !self.taken.contains(addr));
+        if self.descending[pool] { free.next_back() } else { free.next() }
     }
 
     fn count(&self, pool: usize) -> PoolCount {
@@ -192,11 +219,11 @@ impl Naive {
     fn pools(&self) -> [Pool; 2] {
         [0, 1].map(|n| {
             let (first, last) = self.ranges[n];
-            pool(
-                &format!("{n}"),
-                &format!("10.0.0.{first}-10.0.0.{last}"),
-                &format!("10.0.0.{}", self.excluded[n]),
-            )
+            let ranges = format!("10.0.0.{first}-10.0.0.{last}");
+            let excluded = format!("10.0.0.{}", self.excluded[n]);
+            let mut pool = pool(&format!("{n}"), &ranges, &excluded);
+            pool.descending = self.descending[n];
+            pool
         })
     }
 }
@@ -211,12 +238,12 @@ proptest! {
         let mut book = book(naive.pools());
         for step in steps {
             match step {
-                Step::GiveLowest(pool) => {
-                    let got = book.lowest_free(&PoolName::new(&format!("{pool}")), Family::V4, false).ok();
-                    prop_assert_eq!(got, naive.lowest(pool).map(addr));
-                    if let Some(lowest) = naive.lowest(pool) {
-                        prop_assert!(book.take(addr(lowest)));
-                        naive.taken.insert(lowest);
+                Step::GiveFirst(pool) => {
+                    let got = book.first_free(&PoolName::new(&format!("{pool}")), Family::V4, false).ok();
+                    prop_assert_eq!(got, naive.first(pool).map(addr));
+                    if let Some(first) = naive.first(pool) {
+                        prop_assert!(book.take(addr(first)));
+                        naive.taken.insert(first);
                     }
                 }
                 Step::Take(last) => prop_assert_eq!(book.take(addr(last)), naive.taken.insert(last)),
@@ -226,6 +253,10 @@ proptest! {
                 Step::Edit(pool, first, last, excluded) => {
                     naive.ranges[pool] = (first, last);
                     naive.excluded[pool] = excluded;
+                    book.replace_pools(naive.pools());
+                }
+                Step::TurnRound(pool) => {
+                    naive.descending[pool] = !naive.descending[pool];
                     book.replace_pools(naive.pools());
                 }
             }

@@ -52,7 +52,7 @@ fn choose<'a>(world: &'a World, vip: &VirtualIpView) -> Result<(IpAddr, &'a Mapp
     let Some(text) = &vip.wanted else {
         let mut mappings = world.usable_mappings();
         let given = mappings.find_map(|(mapping, pool)| {
-            let addr = book.lowest_free(&pool.name, Family::V4, false).ok()?;
+            let addr = book.first_free(&pool.name, Family::V4, false).ok()?;
             Some((addr, mapping))
         });
         return given.ok_or_else(|| "no IP could be allocated".to_owned());
