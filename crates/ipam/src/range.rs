@@ -1,9 +1,12 @@
 //! Addresses, ranges and CIDRs as users write them.
 
-use alloc::string::{String, ToString};
+use alloc::{
+    string::{String, ToString},
+    vec::Vec,
+};
 use core::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 /// One of the two address families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,6 +161,29 @@ impl AddrBlock {
         };
         self.cidr && room > 1
     }
+
+    /// The IPv4 CIDRs among the blocks, merged into the fewest networks with the same addresses.
+    ///
+    /// Two halves of a network are that network, and the ends where they meet are no ends any more.
+    pub fn merge_v4_cidrs(blocks: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let networks = blocks.into_iter().filter_map(Self::v4_network).collect();
+        Ipv4Net::aggregate(&networks).into_iter().map(|net| Self::from_net(net.into())).collect()
+    }
+
+    fn v4_network(self) -> Option<Ipv4Net> {
+        let (IpAddr::V4(first), IpAddr::V4(last)) = (self.range.first, self.range.last) else {
+            return None;
+        };
+        // The ends of a network share its prefix and differ in every bit after it.
+        let prefix = (u32::from(first) ^ u32::from(last)).leading_zeros();
+        let network = Ipv4Net::new(first, u8::try_from(prefix).ok()?).ok();
+        network.filter(|_| self.cidr)
+    }
+
+    fn from_net(net: IpNet) -> Self {
+        let range = AddrRange { first: net.network(), last: net.broadcast() };
+        Self { range, cidr: true }
+    }
 }
 
 impl FromStr for AddrBlock {
@@ -183,8 +209,7 @@ impl FromStr for AddrBlock {
         }
         if text.contains('/') {
             let net: IpNet = text.parse().map_err(|_| malformed())?;
-            let range = AddrRange { first: net.network(), last: net.broadcast() };
-            return Ok(Self { range, cidr: true });
+            return Ok(Self::from_net(net));
         }
         let addr: IpAddr = text.parse().map_err(|_| malformed())?;
         Ok(Self { range: addr.into(), cidr: false })
@@ -299,6 +324,23 @@ mod tests {
             ("fd00::/127", false),
         ] {
             assert_eq!(block(text).has_special_ends(), special, "{text}");
+        }
+    }
+
+    #[test]
+    fn v4_cidrs_merge_into_the_fewest_networks() {
+        for (written, merged) in [
+            ("", ""),
+            ("10.0.0.1/32", "10.0.0.1/32"),
+            ("10.0.0.0/30 10.0.0.4/30 10.0.0.8/30", "10.0.0.0/29 10.0.0.8/30"),
+            ("10.0.0.8/30 10.0.0.4/30", "10.0.0.4/30 10.0.0.8/30"),
+            ("192.168.0.200/30 192.168.0.200/29", "192.168.0.200/29"),
+            ("0.0.0.0/1 128.0.0.0/1", "0.0.0.0/0"),
+            ("10.0.0.0/31 10.0.0.2-10.0.0.3 fd00::/64", "10.0.0.0/31"),
+        ] {
+            let blocks = written.split_whitespace().map(block);
+            let expected: Vec<_> = merged.split_whitespace().map(block).collect();
+            assert_eq!(AddrBlock::merge_v4_cidrs(blocks), expected, "{written}");
         }
     }
 

@@ -5,6 +5,7 @@ use alloc::{format, string::String, vec::Vec};
 use proptest::{collection::vec, prelude::*, sample::Index};
 
 use super::*;
+use crate::AddrSet;
 
 /// A slip of the finger.
 #[derive(Clone, Debug)]
@@ -89,6 +90,23 @@ proptest! {
             prop_assert!(block.range().contains(addr));
             let network = format!("{}/{prefix}", block.range().first());
             prop_assert_eq!(network.parse(), Ok(block), "host bits do not count");
+        }
+    }
+
+    #[test]
+    fn merged_cidrs_have_the_same_addresses_and_none_lies_beside_its_other_half(
+        networks in vec((0..64_u8, 26..=32_u8), 0..12)
+    ) {
+        let networks = networks.iter().map(|(host, prefix)| format!("10.0.0.{host}/{prefix}"));
+        let blocks: Vec<AddrBlock> = networks.map(|text| text.parse().unwrap()).collect();
+        let merged = AddrBlock::merge_v4_cidrs(blocks.iter().copied());
+        let all = |blocks: &[AddrBlock]| blocks.iter().map(|block| block.range()).collect::<AddrSet>();
+        prop_assert_eq!(all(&merged), all(&blocks));
+        for block in &merged {
+            let wider = block.v4_network().unwrap().supernet().unwrap();
+            let halves = merged.iter().filter_map(|other| other.v4_network()?.supernet());
+            let halves = halves.filter(|network| *network == wider);
+            prop_assert_eq!(halves.count(), 1);
         }
     }
 }
