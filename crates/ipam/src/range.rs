@@ -207,8 +207,10 @@ impl FromStr for AddrBlock {
             })?;
             return Ok(Self { range, cidr: false });
         }
-        if text.contains('/') {
-            let net: IpNet = text.parse().map_err(|_| malformed())?;
+        if let Some((addr, prefix)) = text.split_once('/') {
+            // What reads networks lets leading zeros pass; what reads addresses does not.
+            let plain = addr.parse::<IpAddr>().is_ok() && !has_leading_zero(prefix);
+            let net = text.parse().ok().filter(|_| plain).ok_or_else(malformed)?;
             return Ok(Self::from_net(net));
         }
         let addr: IpAddr = text.parse().map_err(|_| malformed())?;
@@ -221,7 +223,7 @@ fn hint(text: &str) -> &'static str {
     let (addr, prefix) = text.split_once('/').unwrap_or((text, "0"));
     if text.is_empty() {
         "; it is empty"
-    } else if has_leading_zero(addr) {
+    } else if has_leading_zero(addr) || has_leading_zero(prefix) {
         "; write its numbers without leading zeros, which some programs read as octal"
     } else if addr.parse::<IpAddr>().is_ok() {
         if prefix.parse::<u8>().is_ok() {
@@ -236,9 +238,9 @@ fn hint(text: &str) -> &'static str {
     }
 }
 
-fn has_leading_zero(addr: &str) -> bool {
-    !addr.contains(':')
-        && addr.split(['.', '-']).any(|part| part.len() > 1 && part.starts_with('0'))
+fn has_leading_zero(numbers: &str) -> bool {
+    !numbers.contains(':')
+        && numbers.split(['.', '-']).any(|part| part.len() > 1 && part.starts_with('0'))
 }
 
 #[cfg(test)]
@@ -285,6 +287,14 @@ mod tests {
             (
                 "1.1.1.01",
                 r#""1.1.1.01" is not an address, a CIDR or a first-last range; write its numbers without leading zeros, which some programs read as octal"#,
+            ),
+            (
+                "10.0.010.0/24",
+                r#""10.0.010.0/24" is not an address, a CIDR or a first-last range; write its numbers without leading zeros, which some programs read as octal"#,
+            ),
+            (
+                "10.0.0.0/08",
+                r#""10.0.0.0/08" is not an address, a CIDR or a first-last range; write its numbers without leading zeros, which some programs read as octal"#,
             ),
             (
                 "10.0.0.0/33",
