@@ -36,6 +36,26 @@ pub const ANNOTATION_SHARING_KEY: &str = "landfall.dev/sharing-key";
 /// Annotation on a Service: namespaces it shares its address with, or `*`.
 pub const ANNOTATION_SHARING_WITH: &str = "landfall.dev/sharing-with";
 
+/// Annotation on a Service: its addresses for kube-vip, the primary family first, with commas and no
+/// blanks between them.
+pub const ANNOTATION_KUBE_VIP_ADDRESSES: &str = "kube-vip.io/loadbalancerIPs";
+/// Annotation on a Service: the network interface on which kube-vip announces it.
+pub const ANNOTATION_KUBE_VIP_INTERFACE: &str = "kube-vip.io/serviceInterface";
+/// Annotation on a Service: the address that kube-vip got for it from a DHCP server.
+pub const ANNOTATION_KUBE_VIP_REQUESTED: &str = "kube-vip.io/requestedIP";
+/// Annotation on a Service: kube-vip leaves it alone.
+pub const ANNOTATION_KUBE_VIP_IGNORE: &str = "kube-vip.io/ignore";
+/// Label on a Service that kube-vip-cloud-provider counts the addresses of; see [`IMPLEMENTATION_KUBE_VIP`].
+pub const LABEL_IMPLEMENTATION: &str = "implementation";
+/// The value of [`LABEL_IMPLEMENTATION`].
+pub const IMPLEMENTATION_KUBE_VIP: &str = "kube-vip";
+/// Label on a Service of early kube-vip-cloud-provider: its address.
+pub const LABEL_KUBE_VIP_ADDRESS: &str = "ipam-address";
+/// Finalizer that cloud providers, kube-vip-cloud-provider among them, leave on Services.
+pub const FINALIZER_CLOUD_PROVIDER: &str = "service.kubernetes.io/load-balancer-cleanup";
+/// Class of the Services that kube-vip announces, unless it is told another.
+pub const CLASS_KUBE_VIP: &str = "kube-vip.io/kube-vip-class";
+
 /// An annotation that holds a sharing key, and who consents by it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SharingKey {
