@@ -6,10 +6,10 @@ use landfall_ipam::{AddrBlock, Family, Pool, PoolName, Refusal, Terms};
 use crate::{Holder, IPGroupSpec, words};
 
 /// The API server takes no longer name of a namespace.
-const LONGEST_NAMESPACE: usize = 63;
+pub(crate) const LONGEST_NAMESPACE: usize = 63;
 
 /// Holds back ends only where that stays cheap: two intervals per /24, so up to a /8.
-const AVOID_ENDS_LIMIT: u128 = 1 << 24;
+pub(crate) const AVOID_ENDS_LIMIT: u128 = 1 << 24;
 
 /// The pool that a spec describes, or what is wrong with it, part by part.
 ///

@@ -11,6 +11,7 @@ pub mod finding;
 pub mod group_segment_mapping;
 pub mod ip;
 pub mod ipgroup;
+pub mod kube_vip;
 pub mod name;
 mod schema;
 pub mod virtualip;
