@@ -2,7 +2,7 @@
 //!
 //! The planner's memory is what the watches told plus our own writes that they have not echoed yet.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, net::IpAddr, time::Duration};
 
 use jiff::Timestamp;
 use tokio::{sync::mpsc, time::Instant};
@@ -14,10 +14,11 @@ use self::{
     effect::{Effect, Failure, Report},
     plan::{News, Planner},
     queue::Queue,
+    view::ServiceKey,
 };
 pub use self::{
     metrics::Metrics,
-    plan::{RepairMode, Settings},
+    plan::{KubeVip, RepairMode, Settings},
 };
 use crate::{
     Context,
@@ -25,6 +26,7 @@ use crate::{
     kinds,
 };
 
+mod annotate;
 pub(crate) mod apply;
 mod decide;
 pub(crate) mod effect;
@@ -69,7 +71,7 @@ pub fn run(
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
     let (sender, news) = mpsc::channel(NEWS);
-    let watches = watch_all(&context, sender);
+    let watches = watch_all(&context, &settings.kube_vip, sender);
     let applier = Applier::new(context.client.clone(), &context.instance);
     let allocator = Allocator {
         planner: Planner::new(settings),
@@ -91,13 +93,21 @@ pub fn run(
 
 /// All watches. Claims are listed before Services: the other way round, a claim made in between
 /// would look as if its Service did not exist.
-fn watch_all(context: &Context, news: mpsc::Sender<News>) -> impl Future<Output = ()> + use<> {
+fn watch_all(
+    context: &Context,
+    kube_vip: &KubeVip,
+    news: mpsc::Sender<News>,
+) -> impl Future<Output = ()> + use<> {
     let client = &context.client;
     let listed = |kind| context.readiness.register(kind);
     let claims_listed = listed("ips");
     let claims_known = claims_listed.subscribe();
     let claims = watch::claims(client.clone(), news.clone(), claims_listed);
-    let pools = watch::pools(client.clone(), news.clone(), listed("ipgroups"));
+    let groups = watch::pools(client.clone(), news.clone(), listed("ipgroups"));
+    let map = watch::pool_map(client.clone(), kube_vip, news.clone(), listed("configmaps"));
+    let pools = async move {
+        tokio::join!(groups, map);
+    };
     let namespaces = watch::namespaces(client.clone(), news.clone(), listed("namespaces"));
     let services = watch::services(client.clone(), news.clone(), listed("services"));
     let services = async move {
@@ -203,29 +213,35 @@ impl Allocator {
         });
     }
 
+    fn log_published(&self, key: &ServiceKey, addrs: &[IpAddr], first: bool, at: Timestamp) {
+        info!(service = %key, ?addrs, "published");
+        if let Some(created) = self.planner.created(key).filter(|_| first) {
+            let took = at.duration_since(created);
+            self.metrics.allocated(took.try_into().unwrap_or_default());
+        }
+    }
+
     fn log(&self, report: &Report, at: Timestamp) {
         let word = report.effect.word();
         match &report.result {
             Ok(_) => {
                 self.metrics.called(word, "done");
                 match &report.effect {
-                    Effect::Publish { key, ingress: Some(addrs), first, .. } => {
-                        info!(service = %key, ?addrs, "published");
-                        if let Some(created) = self.planner.created(key).filter(|_| *first) {
-                            let took = at.duration_since(created);
-                            self.metrics.allocated(took.try_into().unwrap_or_default());
-                        }
-                    }
                     Effect::Release { claim, holder, .. } => {
                         info!(service = %holder.key, addr = %claim.addr, "looked at a claim to release");
                     }
-                    Effect::DropFinalizers { key, .. } => {
-                        info!(service = %key, "took off the finalizer of a replaced operator");
+                    Effect::Publish { key, ingress: Some(addrs), first, .. }
+                    | Effect::Annotate { key, addrs: Some(addrs), first, .. } => {
+                        self.log_published(key, addrs, *first, at);
+                    }
+                    Effect::CleanUp { key, .. } => {
+                        info!(service = %key, "took off what was left on it");
                     }
                     Effect::Take { .. }
                     | Effect::Touch { .. }
                     | Effect::Expire { .. }
                     | Effect::Publish { .. }
+                    | Effect::Annotate { .. }
                     | Effect::LookAtClaim { .. }
                     | Effect::LookAtService { .. }
                     | Effect::PoolStatus { .. }

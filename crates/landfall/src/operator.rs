@@ -83,6 +83,7 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator) -> Result<(), Error
                 Repair::Mend => RepairMode::Mend,
                 Repair::Report => RepairMode::Report,
             },
+            kube_vip: services::KubeVip::default(),
         };
         let context = context.clone();
         supervisor.add(Stage::Work, "services", |stop| {

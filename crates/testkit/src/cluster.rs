@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
-use landfall_api::{IP, convert, name, words};
+use landfall_api::{IP, convert, kube_vip, name, words};
 use landfall_ipam::{ClaimFact, HolderFact, Party, Terms, check};
 
 pub use history::{Finding, History, Then, Unasked};
@@ -88,8 +88,13 @@ pub async fn settled(client: &Client, deadline: Duration) -> Result<Snapshot, Ti
     .await
 }
 
-/// The addresses in a Service's published place, in order.
+/// The addresses in a Service's published place, in order: the annotation that kube-vip reads, if it
+/// has one, else the status.
 pub fn shown(service: &Service) -> Vec<IpAddr> {
+    let (annotated, _) = kube_vip::addresses(&service.metadata);
+    if !annotated.is_empty() {
+        return annotated;
+    }
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
     ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect()

@@ -42,7 +42,7 @@ const METRICS: &[Metric] = &[
         name: "landfall_calls",
         suffix: "_total",
         kind: "counter",
-        labels: "`effect`: `take`, `touch`, `publish`, `drop_finalizers`, `release`, `expire`, `look`, `pool_status`, `event`; \
+        labels: "`effect`: `take`, `touch`, `publish`, `annotate`, `clean_up`, `release`, `expire`, `look`, `pool_status`, `event`; \
                  `result`: `done`, `exists`, `conflict`, `not_found`, `refused`, `blocked`, `unknown`, `not_sent`",
     },
     Metric {

@@ -1,6 +1,6 @@
 //! `deploy/rbac.yaml`: the operator's account and exactly the rights that the code asks for.
 
-use landfall_controllers::permissions::Rule;
+use landfall_controllers::{permissions::Rule, services::permissions};
 use serde_json::{Value, json};
 
 use super::{Error, File, NOTICE};
@@ -39,6 +39,7 @@ fn objects() -> Vec<Value> {
     // The strictest profile: the operator needs nothing from its node.
     let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
     let account = json!({ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE });
+    let kube_vip = json!({ "name": ACCOUNT, "namespace": permissions::KUBE_VIP_NAMESPACE });
     let view = Rule {
         groups: &["paas.org"],
         resources: &["groupsegmentmappings", "ipgroups", "ips", "virtualips"],
@@ -63,11 +64,7 @@ fn objects() -> Vec<Value> {
             "kind": "ServiceAccount",
             "metadata": { "name": ACCOUNT, "namespace": NAMESPACE },
         }),
-        role(
-            "ClusterRole",
-            &json!({ "name": ACCOUNT }),
-            landfall_controllers::services::permissions::CLUSTER,
-        ),
+        role("ClusterRole", &json!({ "name": ACCOUNT }), permissions::CLUSTER),
         binding("ClusterRole", &json!({ "name": ACCOUNT }), &account),
         role(
             "ClusterRole",
@@ -84,9 +81,11 @@ fn objects() -> Vec<Value> {
         role(
             "Role",
             &json!({ "name": ACCOUNT, "namespace": "default" }),
-            landfall_controllers::services::permissions::DEFAULT_NAMESPACE,
+            permissions::DEFAULT_NAMESPACE,
         ),
         binding("Role", &json!({ "name": ACCOUNT, "namespace": "default" }), &account),
+        role("Role", &kube_vip, permissions::KUBE_VIP),
+        binding("Role", &kube_vip, &account),
         role(
             "ClusterRole",
             &json!({

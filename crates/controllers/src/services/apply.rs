@@ -5,7 +5,7 @@ use std::{fmt::Display, net::IpAddr, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
-        core::v1::{ObjectReference, Service},
+        core::v1::{ConfigMap, ObjectReference, Service},
         events::v1::Event,
     },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
@@ -22,10 +22,11 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
+    annotate,
     effect::{About, Answer, Effect, Failure, Note, Then},
     lean::LeanService,
     observe,
-    view::{ClaimView, HolderView, ServiceKey, Version},
+    view::{ClaimView, HolderView, PoolSource, ServiceKey, Version},
     wish::may_release,
 };
 
@@ -55,7 +56,9 @@ impl Applier {
     pub(super) async fn apply(&self, effect: &Effect, now: Timestamp) -> Result<Answer, Failure> {
         let call = async {
             match effect {
-                Effect::Take { addr, pool, holder } => self.take(*addr, pool, holder).await,
+                Effect::Take { addr, pool, holder } => {
+                    self.take(*addr, pool.as_ref(), holder).await
+                }
                 Effect::Touch { addr, version, pool, holders, end_reservation, .. } => {
                     let end = *end_reservation;
                     self.touch(*addr, *version, pool.as_ref(), holders, end).await
@@ -78,13 +81,17 @@ impl Applier {
                         .map_err(|error| failure(&error))?;
                     Ok(seen_service(&written.into()))
                 }
-                Effect::DropFinalizers { key, uid, version, left } => {
-                    let patch = json!({"metadata": {
-                        "resourceVersion": version.to_string(), "uid": **uid, "finalizers": left,
-                    }});
-                    let services = self.services(key);
-                    let written = services.patch(key.name(), &params(), &Patch::Merge(patch)).await;
-                    Ok(seen_service(&written.map_err(|error| failure(&error))?.into()))
+                Effect::Annotate { key, uid, version, addrs, interface, .. } => {
+                    let patch = annotate::show(addrs.as_deref(), interface.as_deref());
+                    self.patch_service(key, uid, *version, patch).await
+                }
+                Effect::CleanUp { key, uid, version, finalizers, marks } => {
+                    let mut patch =
+                        if *marks { annotate::hide() } else { json!({ "metadata": {} }) };
+                    if let Some(left) = finalizers {
+                        patch["metadata"]["finalizers"] = json!(left);
+                    }
+                    self.patch_service(key, uid, *version, patch).await
                 }
                 Effect::Release { claim, holder, then } => self.release(claim, holder, then).await,
                 Effect::Expire { addr, uid, version } => {
@@ -113,10 +120,25 @@ impl Applier {
         })
     }
 
+    /// Patches a Service, but for its status, at exactly this version.
+    async fn patch_service(
+        &self,
+        key: &ServiceKey,
+        uid: &str,
+        version: Version,
+        mut patch: Value,
+    ) -> Result<Answer, Failure> {
+        patch["metadata"]["resourceVersion"] = json!(version.to_string());
+        patch["metadata"]["uid"] = json!(uid);
+        let services = self.services(key);
+        let written = services.patch(key.name(), &params(), &Patch::Merge(patch)).await;
+        Ok(seen_service(&written.map_err(|error| failure(&error))?.into()))
+    }
+
     async fn take(
         &self,
         addr: IpAddr,
-        pool: &PoolName,
+        pool: Option<&PoolName>,
         holder: &HolderView,
     ) -> Result<Answer, Failure> {
         let mut ip = IP::new(
@@ -124,13 +146,13 @@ impl Applier {
             IPSpec {
                 address: Some(addr.to_string()),
                 use_: Some(Use::LoadBalancer),
-                pool: Some(pool.to_string()),
+                pool: pool.map(ToString::to_string),
                 holders: vec![observe::holder_object(holder)],
                 reserved_for: None,
             },
         );
         ip.annotations_mut().insert(words::ANNOTATION_OWNER.to_owned(), holder.key.to_string());
-        if let Some(group) = observe::pool_label(pool) {
+        if let Some(group) = pool.and_then(observe::pool_label) {
             ip.labels_mut().insert(words::LABEL_IPGROUP.to_owned(), group.to_owned());
         }
         let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
@@ -185,7 +207,8 @@ impl Applier {
         let object = found(self.services(&holder.key).get(holder.key.name()).await)?;
         let object: Option<Service> = object.map(Into::into);
         let live = object.as_ref().and_then(observe::service);
-        if !may_release(live.as_ref(), holder, known) {
+        let hidden = !object.as_ref().and_then(observe::leftover).is_some_and(|left| left.marked);
+        if !hidden || !may_release(live.as_ref(), holder, known) {
             return Ok(Answer::Kept);
         }
         let others = known.holders_without(holder);
@@ -264,8 +287,7 @@ impl Applier {
             About::Service { key, uid } => {
                 (reference::<Service>(Some(key.namespace()), key.name(), uid), key.namespace())
             }
-            // Events of cluster-scoped objects lie in the namespace `default`.
-            About::Pool { object, uid } => (reference::<IPGroup>(None, object, uid), "default"),
+            About::Pool { source, object, uid } => pool_reference(*source, object, uid),
             About::Claim { addr, uid } => (reference::<IP>(None, &name::of(*addr), uid), "default"),
         };
         let happening = Happening {
@@ -285,6 +307,22 @@ impl Applier {
 
     fn services(&self, key: &ServiceKey) -> Api<LeanService> {
         Api::namespaced(self.client.clone(), key.namespace())
+    }
+}
+
+/// The object that a pool comes from, and the namespace of events about it.
+fn pool_reference<'a>(
+    source: PoolSource,
+    object: &'a str,
+    uid: &str,
+) -> (ObjectReference, &'a str) {
+    match source {
+        // Events of cluster-scoped objects lie in the namespace `default`.
+        PoolSource::IpGroups => (reference::<IPGroup>(None, object, uid), "default"),
+        PoolSource::ConfigMap => {
+            let (namespace, name) = object.split_once('/').unwrap_or(("default", object));
+            (reference::<ConfigMap>(Some(namespace), name, uid), namespace)
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
+use kube::core::{Selector, SelectorExt as _};
 use landfall_api::Holder;
 use landfall_ipam::{Clash, Family, PoolName, Refusal, Verdict};
 
 use super::{
-    view::{ClaimView, HolderView, PoolView, Request, ServiceView},
+    view::{ClaimView, HolderView, Place, PoolView, Rank, Request, ServiceView},
     world::{Busy, World},
 };
 
@@ -18,7 +19,9 @@ pub(super) enum Decision {
     /// An address it needs is in the middle of a write; look again when that is over.
     Later,
     /// Take these addresses for it, then decide again.
-    Take(Vec<(IpAddr, PoolName)>),
+    Take(Vec<Given>),
+    /// What it asks for contradicts what its user had it show since. Write over it what it shows.
+    Follow,
     /// It should show exactly these addresses; what could not be had stands beside them. It may be
     /// satisfied all the same: one family of two is what `PreferDualStack` puts up with.
     Show { addrs: Vec<IpAddr>, refusals: Vec<Refusal>, satisfied: bool },
@@ -26,13 +29,15 @@ pub(super) enum Decision {
     Disputed(Refusal),
 }
 
-/// Addresses to take, each with the pool that gives it.
-type Takes = [(IpAddr, PoolName)];
+/// An address, and the pool that gives it, if one does.
+pub(super) type Given = (IpAddr, Option<PoolName>);
+/// Addresses to take.
+type Takes = [Given];
 
 /// What one family of a Service comes to.
 enum Slot {
     Has(IpAddr),
-    Takes(IpAddr, PoolName),
+    Takes(IpAddr, Option<PoolName>),
     Nothing(Refusal),
     /// One that it will have if a call under way goes well.
     Soon,
@@ -40,6 +45,7 @@ enum Slot {
     Later,
     Foreign,
     Disputed(Refusal),
+    Follow,
 }
 
 /// Decides for a Service of type `LoadBalancer` that is not being deleted.
@@ -47,6 +53,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let claims = world.claims_of(service);
     // Also one that it may not keep makes it ours: it is for us to take it away.
     let known_class = service.class.as_ref().is_none_or(|class| world.serves_class(class))
+        || service.class == world.annotated_class
         || world.claims_naming(service).next().is_some();
     if !known_class {
         return Decision::LeaveAlone;
@@ -73,6 +80,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
             Slot::Later => later = true,
             Slot::Foreign => return Decision::LeaveAlone,
             Slot::Disputed(refusal) => return Decision::Disputed(refusal),
+            Slot::Follow => return Decision::Follow,
         }
     }
     let possible = addrs.len().saturating_add(takes.len()).saturating_add(soon);
@@ -104,6 +112,25 @@ fn slot(
     family: Family,
     takes: &Takes,
 ) -> (Slot, Option<Refusal>) {
+    let shown = service.shows.iter().copied().find(|addr| Family::of(*addr) == family);
+    let lost = shown.and_then(|addr| no_longer_shared(world, service, addr));
+    let its_own = |addr: &IpAddr| claims.iter().any(|claim| claim.addr == *addr);
+    let asks_for_another = |addr: &IpAddr| {
+        !service.at_odds && service.request.of(family).is_some_and(|asked| asked != *addr)
+    };
+    let written = shown.filter(|addr| {
+        service.place == Place::Annotation
+            && lost.is_none()
+            && !its_own(addr)
+            && !asks_for_another(addr)
+    });
+    if let Some(addr) = written {
+        let problem = match &service.request {
+            Request::Bad(refusal) => Some(refusal.clone()),
+            Request::Any | Request::Addresses(_) => None,
+        };
+        return (written_by_its_user(world, service, addr), problem);
+    }
     let refused = match &service.request {
         Request::Bad(refusal) => Some(refusal.clone()),
         Request::Any => None,
@@ -114,13 +141,14 @@ fn slot(
             }
             Some(addr) if world.is_busy(addr) => return (Slot::Later, None),
             Some(addr) => match specific(world, service, addr, takes) {
-                Ok(pool) => return (Slot::Takes(addr, pool), None),
+                Ok(pool) => return (Slot::Takes(addr, Some(pool)), None),
+                Err(refusal) if may_ask_beyond_pools(world, service, addr, &refusal) => {
+                    return (Slot::Takes(addr, None), None);
+                }
                 Err(refusal) => Some(refusal),
             },
         },
     };
-    let shown = service.shows.iter().copied().find(|addr| Family::of(*addr) == family);
-    let lost = shown.and_then(|addr| no_longer_shared(world, service, addr));
     // What it shows comes before what claims of the original operator keep for it: it leaves some
     // behind. What a claim of ours keeps comes first, because then somebody else changed what is
     // shown; or that claim is unknown here, and is read before anything is withdrawn.
@@ -144,7 +172,7 @@ fn slot(
     }
     let slot = match world.kept_for(service, family) {
         Some((addr, pool)) => {
-            under_way(world, addr).unwrap_or_else(|| Slot::Takes(addr, pool.clone()))
+            under_way(world, addr).unwrap_or_else(|| Slot::Takes(addr, Some(pool.clone())))
         }
         None => shared(world, service, family, takes)
             .unwrap_or_else(|| any(world, service, family, takes)),
@@ -184,7 +212,7 @@ fn shared(world: &World, service: &ServiceView, family: Family, takes: &Takes) -
             Some(name)
         });
         if let Some(pool) = served {
-            return Some(under_way(world, *addr).unwrap_or(Slot::Takes(*addr, pool)));
+            return Some(under_way(world, *addr).unwrap_or(Slot::Takes(*addr, Some(pool))));
         }
     }
     None
@@ -226,7 +254,8 @@ fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
             return Slot::Disputed(refusal);
         }
     }
-    world.book.pool_of(addr).map_or(Slot::Foreign, |pool| Slot::Takes(addr, pool.name.clone()))
+    let pool = world.book.pool_of(addr).map(|pool| pool.name.clone());
+    pool.map_or(Slot::Foreign, |pool| Slot::Takes(addr, Some(pool)))
 }
 
 /// Whether the Service may have an address together with those who have it.
@@ -250,7 +279,7 @@ fn may_be_given(world: &World, claim: &ClaimView, service: &ServiceView) -> Resu
     outsider.map_or(Ok(()), |outsider| Err(Refusal::TakenBy(claim.addr, outsider)))
 }
 
-/// The first free address of the first pool that serves the Service: of those it asks for, in its
+/// The lowest free address of the first pool that serves the Service: of those it asks for, in its
 /// own order, else of all.
 fn any(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> Slot {
     let mut verdicts = Vec::new();
@@ -265,7 +294,7 @@ fn any(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> S
             first
         });
         match given {
-            Ok(addr) => return Slot::Takes(addr, name),
+            Ok(addr) => return Slot::Takes(addr, Some(name)),
             Err(verdict) => verdicts.push((name, verdict)),
         }
     }
@@ -277,10 +306,81 @@ fn candidates<'a>(
     world: &'a World,
     service: &ServiceView,
 ) -> Vec<(PoolName, Option<&'a PoolView>)> {
-    match &service.pools {
-        Some(names) => names.iter().map(|name| (name.clone(), world.pools.get(name))).collect(),
-        None => world.pools_in_order().map(|view| (view.name.clone(), Some(view))).collect(),
+    if let Some(names) = &service.pools {
+        return names.iter().map(|name| (name.clone(), world.pool(name))).collect();
     }
+    let last = meant_for(world, service).map(|view| view.rank);
+    let pools = world.pools_in_order();
+    let asked = pools.take_while(|view| last.is_none_or(|last| view.rank <= last));
+    // Nobody wants to read what the pools of all other namespaces have to say.
+    let others = |view: &&PoolView| {
+        view.rank == Rank::OfNamespace
+            && serves(world, view, service) == Err(Verdict::OtherNamespaces)
+    };
+    let asked = asked.filter(|view| !others(view));
+    asked.map(|view| (view.name.clone(), Some(view))).collect()
+}
+
+/// The first pool that is meant for the Service, though it may be unusable or full.
+fn meant_for<'a>(world: &'a World, service: &ServiceView) -> Option<&'a PoolView> {
+    let meant =
+        |view: &&PoolView| matches!(serves(world, view, service), Ok(()) | Err(Verdict::Invalid));
+    world.pools_in_order().find(meant)
+}
+
+/// Where the Service is to show its addresses: where it shows some already, else as the pool says
+/// that its first one is from, else as the pool that is meant for it.
+pub(super) fn place(world: &World, service: &ServiceView, addrs: &[IpAddr]) -> Place {
+    if service.place == Place::Annotation {
+        return service.place;
+    }
+    let claims = addrs.iter().filter_map(|addr| world.claim(*addr));
+    let mut from = claims.filter_map(|claim| world.pool(claim.pool.as_ref()?));
+    let pool = from.next().or_else(|| meant_for(world, service));
+    pool.map_or(Place::Status, |pool| pool.place)
+}
+
+/// An address that stands where the Service is announced from, and that it has no claim on: its user
+/// wrote it there, or an operator we replace.
+fn written_by_its_user(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
+    let kept = world.claim(addr).and_then(ClaimView::waits_for);
+    let slot = if kept.is_some_and(|kept| kept.is_for(&service.key)) && !world.is_busy(addr) {
+        Slot::Takes(addr, world.book.pool_of(addr).map(|pool| pool.name.clone()))
+    } else {
+        adopt(world, service, addr)
+    };
+    // What is outside every pool is announced whatever we say: nobody else may get it.
+    let slot = if matches!(slot, Slot::Foreign) { Slot::Takes(addr, None) } else { slot };
+    let had = matches!(slot, Slot::Has(_) | Slot::Takes(..));
+    if had && service.at_odds { Slot::Follow } else { slot }
+}
+
+/// Whether the Service may have an address that it asks for though no pool gives it: whoever is
+/// announced from the annotation always could, as long as nobody else has it and no `IPGroup` has a
+/// say in it.
+fn may_ask_beyond_pools(
+    world: &World,
+    service: &ServiceView,
+    addr: IpAddr,
+    refusal: &Refusal,
+) -> bool {
+    let lenient =
+        |pool: &PoolName| world.pool(pool).is_some_and(|view| view.place == Place::Annotation);
+    let beyond = match refusal {
+        Refusal::OutsideEveryPool(_) => true,
+        Refusal::NotServed(_, verdicts) => verdicts.iter().all(|(pool, _)| lenient(pool)),
+        Refusal::HeldBack(_, pool) => lenient(pool),
+        Refusal::Unparseable { .. }
+        | Refusal::TwoOfOneFamily(..)
+        | Refusal::Excluded(..)
+        | Refusal::TakenBy(..)
+        | Refusal::Reserved(..)
+        | Refusal::SharingRefused(..)
+        | Refusal::WrongFamily(_)
+        | Refusal::LedgerRefused(_)
+        | Refusal::NoneGives(..) => false,
+    };
+    beyond && place(world, service, &[]) == Place::Annotation && !world.book.is_taken(addr)
 }
 
 /// The pool that can give exactly this address to this Service.
@@ -349,9 +449,9 @@ fn within_quota(
     let counts = |addr: IpAddr| world.counts(&view.name, namespace, addr);
     // An address that it joins counts for the pool that gave it first.
     let gives = |addr: IpAddr| world.claim(addr).and_then(|claim| claim.pool.as_ref());
-    let more = takes
-        .iter()
-        .filter(|(addr, pool)| *gives(*addr).unwrap_or(pool) == view.name && !counts(*addr));
+    let more = takes.iter().filter(|(addr, pool)| {
+        gives(*addr).or(pool.as_ref()) == Some(&view.name) && !counts(*addr)
+    });
     let more = more.count();
     let held = world.count_of(&view.name, namespace).saturating_add(more);
     if addr.is_some_and(counts) || held < usize::try_from(limit).unwrap_or(usize::MAX) {
@@ -363,7 +463,6 @@ fn within_quota(
 
 /// Whether the pool serves this Service at all.
 fn serves(world: &World, view: &PoolView, service: &ServiceView) -> Result<(), Verdict> {
-    use kube::core::SelectorExt as _;
     if view.class != service.class {
         return Err(Verdict::OtherClass);
     }
@@ -374,7 +473,8 @@ fn serves(world: &World, view: &PoolView, service: &ServiceView) -> Result<(), V
     {
         return Err(Verdict::OtherNamespaces);
     }
-    if view.services.as_ref().is_some_and(|selector| !selector.matches(&service.labels)) {
+    let selected = |selector: &Selector| selector.matches(&service.labels);
+    if service.shuns == Some(view.place) || !view.services.as_ref().is_none_or(selected) {
         return Err(Verdict::OtherServices);
     }
     // Last: a bad pool is no reason for those it would not serve anyway.

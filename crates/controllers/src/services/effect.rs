@@ -7,14 +7,15 @@ use landfall_api::IPGroupStatus;
 use landfall_ipam::PoolName;
 
 use super::view::{
-    ClaimView, HolderView, PoolView, Reservation, ServiceKey, ServiceView, Tenure, Version,
+    ClaimView, HolderView, PoolSource, PoolView, Reservation, ServiceKey, ServiceView, Tenure,
+    Version,
 };
 
 /// One guarded, idempotent call. Everything is decided; applying it has nothing left to choose.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Effect {
     /// Create the claim: fails if anyone has the address.
-    Take { addr: IpAddr, pool: PoolName, holder: HolderView },
+    Take { addr: IpAddr, pool: Option<PoolName>, holder: HolderView },
     /// Write a claim that already names the holder, so that nobody who knew the old version can
     /// delete it under us.
     ///
@@ -42,8 +43,29 @@ pub(super) enum Effect {
         /// Whether it has had no address before.
         first: bool,
     },
-    /// Take the finalizers of replaced operators off a Service, at exactly this version.
-    DropFinalizers { key: ServiceKey, uid: Arc<str>, version: Version, left: Vec<String> },
+    /// Write the annotation that kube-vip reads, and what goes with it, at exactly this version.
+    Annotate {
+        key: ServiceKey,
+        uid: Arc<str>,
+        version: Version,
+        /// The addresses, in order; `None` leaves them as they are.
+        addrs: Option<Vec<IpAddr>>,
+        /// The network interface to announce them on.
+        interface: Option<Arc<str>>,
+        note: Option<Note>,
+        first: bool,
+    },
+    /// Take off a Service what a replaced operator left on it, or we when it was a `LoadBalancer`,
+    /// at exactly this version.
+    CleanUp {
+        key: ServiceKey,
+        uid: Arc<str>,
+        version: Version,
+        /// The finalizers it keeps; `None` leaves them as they are.
+        finalizers: Option<Vec<String>>,
+        /// Whether the annotation and what goes with it go, too.
+        marks: bool,
+    },
     /// Read the holder live, and give up the claim at exactly this version if the holder neither
     /// shows nor could want the address.
     ///
@@ -67,10 +89,10 @@ impl Effect {
     /// begin more, then tidy up. Telling people comes last.
     pub(super) const fn rank(&self) -> u8 {
         match self {
-            Self::Publish { .. } => 0,
+            Self::Publish { .. } | Self::Annotate { .. } => 0,
             Self::LookAtClaim { .. } | Self::LookAtService { .. } | Self::Touch { .. } => 1,
             Self::Take { .. } => 2,
-            Self::Release { .. } | Self::Expire { .. } | Self::DropFinalizers { .. } => 3,
+            Self::Release { .. } | Self::Expire { .. } | Self::CleanUp { .. } => 3,
             Self::PoolStatus { .. } => 4,
             Self::Note(_) => 5,
         }
@@ -82,7 +104,8 @@ impl Effect {
             Self::Take { .. } => "take",
             Self::Touch { .. } => "touch",
             Self::Publish { .. } => "publish",
-            Self::DropFinalizers { .. } => "drop_finalizers",
+            Self::Annotate { .. } => "annotate",
+            Self::CleanUp { .. } => "clean_up",
             Self::Release { .. } => "release",
             Self::Expire { .. } => "expire",
             Self::LookAtClaim { .. } | Self::LookAtService { .. } => "look",
@@ -132,8 +155,14 @@ pub(super) struct Note {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum About {
     Service { key: ServiceKey, uid: Arc<str> },
-    Pool { object: Arc<str>, uid: Arc<str> },
+    Pool { source: PoolSource, object: Arc<str>, uid: Arc<str> },
     Claim { addr: IpAddr, uid: Arc<str> },
+}
+
+impl About {
+    pub(super) fn of_pool(view: &PoolView) -> Self {
+        Self::Pool { source: view.source, object: view.object.clone(), uid: view.uid.clone() }
+    }
 }
 
 /// An effect and what came of it.

@@ -7,7 +7,7 @@ use landfall_ipam::{Family, Terms};
 
 use super::{
     status::holder_now,
-    view::{ClaimView, HolderView, Request, ServiceKey, ServiceView, Tenure, Version},
+    view::{ClaimView, HolderView, Place, Request, ServiceKey, ServiceView, Tenure, Version},
 };
 
 pub(super) fn ip(text: &str) -> IpAddr {
@@ -26,11 +26,15 @@ pub(super) fn service(key: &str) -> ServiceView {
         families: vec![Family::V4],
         require_all: false,
         request: Request::Any,
+        at_odds: false,
         pools: None,
         terms: None,
         labels: std::collections::BTreeMap::new(),
         shows: Vec::new(),
         shows_other: false,
+        place: Place::Status,
+        unmarked: false,
+        shuns: None,
         conditions: Vec::new(),
     }
 }

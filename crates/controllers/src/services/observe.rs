@@ -12,17 +12,20 @@ use k8s_openapi::{
 };
 use kube::core::{DeserializeGuard, Selector};
 use landfall_api::{
-    Holder, IP, IPGroup, IPGroupSpec, ReservedFor, Use, VirtualIP, convert, name,
+    Holder, IP, IPGroup, IPGroupSpec, IPGroupStatus, ReservedFor, Use, VirtualIP, convert, name,
     virtualip::State,
     words,
     words::{ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
 };
 use landfall_ipam::{Family, PoolName, Refusal};
 
+use self::kube_vip::Carried;
 use super::view::{
-    ClaimView, HolderView, Leftover, PoolView, Request, Reservation, ServiceKey, ServiceView,
-    Tenure, Version,
+    ClaimView, Doubt, HolderView, Leftover, Place, PoolSource, PoolView, Request, Reservation,
+    ServiceKey, ServiceView, Setter, Tenure, Version,
 };
+
+pub(super) mod kube_vip;
 
 /// The kind of pool an `IPGroup` is, as it stands in a claim's `spec.pool`.
 const POOL_KIND: &str = "IPGroup";
@@ -35,22 +38,40 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
         .and_then(|status| status.load_balancer.as_ref())
         .and_then(|balancer| balancer.ingress.as_deref())
         .unwrap_or_default();
-    let shows: Vec<IpAddr> =
+    let in_status: Vec<IpAddr> =
         ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect();
+    let carried = Carried::by(&object.metadata);
+    let place = carried.place();
+    let annotated = carried.annotated.as_ref().map(|annotated| annotated.addrs.as_slice());
+    let annotated = annotated.unwrap_or_default();
     let families: Vec<Family> = spec
         .ip_families
         .iter()
         .flatten()
         .map(|family| if family == "IPv6" { Family::V6 } else { Family::V4 })
         .collect();
-    let families = if families.is_empty() { vec![Family::V4] } else { families };
-    let (request, terms) = match convert::sharing_terms(&object.metadata, spec) {
-        Ok(terms) => {
-            let spec_ip = spec.load_balancer_ip.as_deref();
-            (request(&object.metadata, spec_ip, &families), terms.map(Arc::new))
+    let mut families = if families.is_empty() { vec![Family::V4] } else { families };
+    for family in annotated.iter().map(|addr| Family::of(*addr)) {
+        // It was given one of each family once, whatever it says now.
+        if !families.contains(&family) {
+            families.push(family);
         }
-        Err(refusal) => (Request::Bad(refusal), None),
+    }
+    let terms = convert::sharing_terms(&object.metadata, spec);
+    let problem = carried.annotated.as_ref().and_then(|annotated| annotated.problem.clone());
+    let spec_ip = spec.load_balancer_ip.as_deref().map(str::trim).filter(|text| !text.is_empty());
+    // What stands in both was written by whoever gave it the address.
+    let spec_ip =
+        spec_ip.filter(|text| !text.parse().is_ok_and(|addr: IpAddr| annotated.contains(&addr)));
+    let request = match (problem, &terms) {
+        (Some(refusal), _) => Request::Bad(refusal),
+        (None, Err(refusal)) => Request::Bad(refusal.clone()),
+        (None, Ok(_)) => request(&object.metadata, spec_ip, &families),
     };
+    let by_spec_alone = words::entries(&object.metadata, words::ANNOTATION_ADDRESSES).is_empty();
+    let at_odds = spec_ip.is_some()
+        && by_spec_alone
+        && annotated.iter().any(|addr| request.of(Family::of(*addr)).is_some());
     Some(ServiceView {
         key: service_key(&object.metadata),
         uid: text(object.metadata.uid.as_deref()),
@@ -60,12 +81,19 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
         class: spec.load_balancer_class.as_deref().map(Arc::from),
         require_all: spec.ip_family_policy.as_deref() == Some("RequireDualStack"),
         families,
+        at_odds,
         request,
         pools: pools_asked(&object.metadata),
-        terms,
+        terms: terms.ok().flatten().map(Arc::new),
         labels: object.metadata.labels.clone().unwrap_or_default(),
-        shows_other: shows.len() < ingress.len(),
-        shows,
+        place,
+        shows_other: place == Place::Status && in_status.len() < ingress.len(),
+        unmarked: carried.annotated.is_some() && (!carried.labelled || carried.outdated),
+        shuns: carried.ignored.then_some(Place::Annotation),
+        shows: match place {
+            Place::Status => in_status,
+            Place::Annotation => annotated.to_vec(),
+        },
         conditions: status.and_then(|status| status.conditions.clone()).unwrap_or_default(),
     })
 }
@@ -114,13 +142,30 @@ pub(crate) fn service_key(metadata: &ObjectMeta) -> ServiceKey {
 /// What a replaced operator left on a Service, whatever its type.
 pub(super) fn leftover(object: &Service) -> Option<Leftover> {
     let metadata = &object.metadata;
-    let all = metadata.finalizers.as_ref()?;
-    let left = |finalizer: &String| words::FINALIZERS_LEFT.contains(&finalizer.as_str());
-    all.iter().any(left).then(|| Leftover {
+    let spec = object.spec.as_ref();
+    let setter = match spec.filter(|spec| spec.type_.as_deref() == Some("LoadBalancer")) {
+        Some(spec) => Setter::Class(spec.load_balancer_class.as_deref().map(Arc::from)),
+        None => Setter::Former,
+    };
+    let carried = Carried::by(metadata);
+    let all = metadata.finalizers.as_deref().unwrap_or_default();
+    let certain = |finalizer: &String| words::FINALIZERS_LEFT.contains(&finalizer.as_str());
+    let any_certain = all.iter().any(certain);
+    // Many operators use this one. It is looked at when nothing clearer is left.
+    let any_shared = all.iter().any(|finalizer| finalizer == words::FINALIZER_CLOUD_PROVIDER);
+    let shared_too = any_shared && (carried.is_evident() || !any_certain);
+    let left = |finalizer: &String| {
+        certain(finalizer) || (shared_too && finalizer == words::FINALIZER_CLOUD_PROVIDER)
+    };
+    let marked = carried.labelled && setter == Setter::Former;
+    (any_certain || any_shared || marked).then(|| Leftover {
         uid: text(metadata.uid.as_deref()),
         version: version(metadata),
         deleting: metadata.deletion_timestamp.is_some(),
-        finalizers: all.iter().filter(|finalizer| !left(finalizer)).cloned().collect(),
+        finalizers: (any_certain || any_shared)
+            .then(|| all.iter().filter(|finalizer| !left(finalizer)).cloned().collect()),
+        marked,
+        doubt: shared_too.then(|| Doubt { setter, evident: carried.is_evident() }),
     })
 }
 
@@ -257,8 +302,14 @@ pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
     };
     let object_name = text(metadata.name.as_deref());
     let name = PoolName::new(&format!("{POOL_KIND}/{object_name}"));
-    let mut view = PoolView::empty(name.clone(), object_name, text(metadata.uid.as_deref()));
+    let mut view = PoolView::empty(
+        name.clone(),
+        PoolSource::IpGroups,
+        object_name,
+        text(metadata.uid.as_deref()),
+    );
     view.version = version(metadata);
+    view.status = Some(IPGroupStatus::default());
     view.generation = metadata.generation;
     match &object.0 {
         Err(invalid) => view.pool = Err(vec![invalid.error.clone()]),
@@ -283,7 +334,7 @@ pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
             view.class = group.spec.load_balancer_class.as_deref().map(Arc::from);
             view.quota.clone_from(&group.spec.quota);
             view.ignored = ignored(&group.spec);
-            view.status = group.status.clone().unwrap_or_default();
+            view.status = Some(group.status.clone().unwrap_or_default());
         }
     }
     view

@@ -4,7 +4,7 @@ use crate::permissions::Rule;
 
 /// Rules for the whole cluster.
 pub const CLUSTER: &[Rule] = &[
-    // Patched only to take off the finalizers of replaced operators.
+    // Patched where kube-vip reads addresses, and to take off what replaced operators left.
     Rule {
         groups: &[""],
         resources: &["services"],
@@ -41,6 +41,17 @@ pub const CLUSTER: &[Rule] = &[
     },
     Rule { groups: &["events.k8s.io"], resources: &["events"], verbs: &["create"], names: &[] },
 ];
+
+/// The namespace of the `ConfigMap` with kube-vip's pools, unless the user says another.
+pub const KUBE_VIP_NAMESPACE: &str = "kube-system";
+
+/// Rules in that namespace.
+pub const KUBE_VIP: &[Rule] = &[Rule {
+    groups: &[""],
+    resources: &["configmaps"],
+    verbs: &["list", "watch"],
+    names: &["kubevip"],
+}];
 
 /// Rules in the namespace `default`, where the API server lists its own addresses.
 pub const DEFAULT_NAMESPACE: &[Rule] = &[Rule {

@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,13 +22,14 @@ pub(crate) use self::{
 };
 pub(super) use self::{news::News, repair::summary};
 use super::{
-    decide::{Decision, decide},
+    decide::{self, Decision, decide},
     effect::{About, Effect, Note, Then},
+    permissions::KUBE_VIP_NAMESPACE,
     status,
     store::Source,
     view::{
-        ClaimView, HolderView, Leftover, PoolView, Reservation, ServiceKey, ServiceView, Tenure,
-        Version,
+        ClaimView, HolderView, Leftover, Place, PoolView, Request, Reservation, ServiceKey,
+        ServiceView, Tenure, Version,
     },
     waiting::{Turn, Wait, Waiting},
     wish::could_want,
@@ -41,17 +43,40 @@ mod due;
 mod freed;
 mod news;
 mod pools;
+mod publish;
 mod repair;
 mod report;
 mod takeover;
 
 /// What the user sets for the whole allocator.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// How long a claim waits for a Service that was not there when we came.
     pub orphan_grace: Duration,
     /// What is done about what repair finds.
     pub repair: RepairMode,
+    pub kube_vip: KubeVip,
+}
+
+/// Where kube-vip's pools are, and whom they serve.
+#[derive(Clone, Debug)]
+pub struct KubeVip {
+    /// The namespace of the `ConfigMap`.
+    pub namespace: String,
+    /// Its name.
+    pub config_map: String,
+    /// The class of Services that are served from it; without one, those that name no class.
+    pub class: Option<Arc<str>>,
+}
+
+impl Default for KubeVip {
+    fn default() -> Self {
+        Self {
+            namespace: KUBE_VIP_NAMESPACE.to_owned(),
+            config_map: "kubevip".to_owned(),
+            class: None,
+        }
+    }
 }
 
 /// A webhook that nobody answers for refuses every write of a claim.
@@ -113,7 +138,8 @@ pub(super) struct Planner {
     release_delays: BTreeMap<IpAddr, Delay>,
     pool_next: BTreeMap<PoolName, Duration>,
     pool_calls: BTreeSet<PoolName>,
-    pool_notes: BTreeMap<PoolName, String>,
+    /// What was told about the words of a pool.
+    pool_notes: BTreeMap<PoolName, BTreeSet<String>>,
     /// Somebody has an address more or less since those who want all or nothing were asked.
     claims_changed: bool,
     /// Something that a pool's status tells may have changed.
@@ -124,7 +150,8 @@ pub(super) struct Planner {
 
 impl Planner {
     pub(super) fn new(settings: Settings) -> Self {
-        Self { settings, ..Self::default() }
+        let world = World::of_class(settings.kube_vip.class.clone());
+        Self { world, settings, ..Self::default() }
     }
 
     pub(super) fn world(&self) -> &World {
@@ -247,6 +274,10 @@ impl Planner {
             return;
         }
         let planned = effects.len();
+        if self.must_be_hidden(key) {
+            self.plan_leftover(key, now, effects);
+            return;
+        }
         self.plan_addresses(key, now, effects);
         if effects.len() == planned {
             self.plan_leftover(key, now, effects);
@@ -297,6 +328,11 @@ impl Planner {
                     }
                 }
             }
+            Decision::Follow => {
+                self.waiting.clear(key);
+                let said = status::Said::current(&service);
+                self.publish(&service, Some(service.shows.clone()), &said, now, effects);
+            }
             Decision::Disputed(refusal) => {
                 let said = status::Said::refused(&service.shows, std::slice::from_ref(&refusal));
                 self.wait(&service, &[refusal]);
@@ -318,7 +354,7 @@ impl Planner {
         &mut self,
         service: &ServiceView,
         addr: IpAddr,
-        pool: PoolName,
+        pool: Option<PoolName>,
         effects: &mut Vec<Effect>,
     ) {
         self.begin_call(&service.key);
@@ -327,12 +363,12 @@ impl Planner {
             addr,
             uid: "".into(),
             version: Version::default(),
-            pool: Some(pool.clone()),
+            pool: pool.clone(),
             reserved: None,
             tenure: Tenure::Services(vec![holder.clone()]),
         };
         self.world.busy.insert(addr, Busy::Writing(Some(claim.into())));
-        self.count(Some(&pool), &holder, addr);
+        self.count(pool.as_ref(), &holder, addr);
         self.settle(addr);
         effects.push(Effect::Take { addr, pool, holder });
     }
@@ -406,11 +442,8 @@ impl Planner {
         } else {
             status::Said::refused(addrs, refusals)
         };
-        let same = !service.shows_other
-            && service.shows.len() == addrs.len()
-            && addrs.iter().all(|addr| service.shows.contains(addr));
-        let ingress = (!same).then(|| addrs.to_vec());
-        if !self.publish(service, ingress, &said, now, effects) {
+        let shown = (!self.is_shown(service, addrs)).then(|| addrs.to_vec());
+        if !self.publish(service, shown, &said, now, effects) {
             self.release_all_but(&service.key, addrs, now, effects);
         }
     }
@@ -440,42 +473,6 @@ impl Planner {
         self.world.busy.insert(claim.addr, Busy::Writing(Some(to_be.into())));
         let (key, addr, version) = (service.key.clone(), claim.addr, claim.version);
         effects.push(Effect::Touch { key, addr, version, pool, holders, end_reservation });
-    }
-
-    /// Writes the status if it differs; says whether it does.
-    fn publish(
-        &mut self,
-        service: &ServiceView,
-        ingress: Option<Vec<IpAddr>>,
-        said: &status::Said,
-        now: Now,
-        effects: &mut Vec<Effect>,
-    ) -> bool {
-        let mut conditions = service.conditions.clone();
-        let changed = said.write(&mut conditions, now.wall);
-        // A Service that came to us with its address is not written just to say that all is well.
-        let as_it_came = said.is_plain() && status::says_nothing(service);
-        if ingress.is_none() && (!changed || as_it_came) {
-            return false;
-        }
-        if let Some(until) = self.damper.hold(&service.key, ingress.as_deref(), said, now) {
-            let delay = Delay { until: Some(until), tries: 0 };
-            self.service_delays.insert(service.key.clone(), (delay, None));
-            return true;
-        }
-        let note = said.note(service);
-        let first = service.shows.is_empty() && !status::says_allocated(service);
-        self.begin_call(&service.key);
-        effects.push(Effect::Publish {
-            key: service.key.clone(),
-            uid: service.uid.clone(),
-            version: service.version,
-            ingress,
-            conditions,
-            note,
-            first,
-        });
-        true
     }
 
     fn wait(&mut self, service: &ServiceView, refusals: &[Refusal]) {

@@ -65,7 +65,7 @@ mod tests {
         let look = |last: u8| Effect::LookAtClaim { addr: [10, 0, 0, last].into(), known: None };
         let take = Effect::Take {
             addr: ip("10.0.0.9"),
-            pool: landfall_ipam::PoolName::new("IPGroup/a"),
+            pool: Some(landfall_ipam::PoolName::new("IPGroup/a")),
             holder: crate::services::fixtures::holder_of(&crate::services::fixtures::service(
                 "a/b",
             )),

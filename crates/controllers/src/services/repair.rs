@@ -9,7 +9,7 @@ use landfall_api::Finding;
 use landfall_ipam::{ClaimFact, HolderFact, PoolName, Violation, check};
 
 use super::{
-    view::{ClaimView, HolderView, ServiceKey, ServiceView, Tenure},
+    view::{ClaimView, HolderView, Leftover, ServiceKey, ServiceView, Tenure},
     world::World,
 };
 
@@ -57,7 +57,12 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
             text: violation.to_string(),
         }
     });
-    let left = world.leftovers.keys().map(|key| Found {
+    let leftovers = world.leftovers.keys().filter(|key| {
+        let finalizers =
+            |left: &Leftover| left.finalizers.is_some() && world.is_left_to_us(key, left);
+        world.leftovers.get(key).is_some_and(finalizers)
+    });
+    let left = leftovers.map(|key| Found {
         finding: Finding::FinalizerLeft,
         addr: None,
         keys: vec![key.clone()],

@@ -24,7 +24,7 @@ use super::{
     observe,
     plan::{News, Planner, Watched},
     status::holder_now,
-    view::{ClaimView, Outsider, OutsiderKind, PoolView, ServiceView, Version},
+    view::{ClaimView, Outsider, OutsiderKind, PoolSource, PoolView, ServiceView, Version},
 };
 use crate::engine::Now;
 
@@ -170,7 +170,8 @@ impl PlannerRig {
         match effect {
             Effect::Take { addr, pool, holder } => {
                 let holders = vec![observe::holder_object(holder)];
-                self.written_claim(*addr, pool.as_str(), holders)
+                let pool = pool.as_ref().map_or("", |pool| pool.as_str());
+                self.written_claim(*addr, pool, holders)
             }
             Effect::Touch { addr, pool, holders, .. } => {
                 let pool = pool.as_ref().map_or("", |pool| pool.as_str());
@@ -201,10 +202,12 @@ impl PlannerRig {
                 self.pool.status = Some(status.clone());
                 let view = self.written_pool();
                 let echo = Watched::Is(view.name.clone(), view.version, Box::new(view.clone()));
-                (Ok(Answer::Pool(Box::new(view))), vec![News::Pools(echo)])
+                (Ok(Answer::Pool(Box::new(view))), vec![News::Pools(PoolSource::IpGroups, echo)])
             }
-            // No Service here has a finalizer.
-            Effect::DropFinalizers { .. } => (Err(Failure::NotFound), Vec::new()),
+            // No Service here has a finalizer, and kube-vip announces none.
+            Effect::CleanUp { .. } | Effect::Annotate { .. } => {
+                (Err(Failure::NotFound), Vec::new())
+            }
             // What nobody else writes need not be looked at, and events are heard by nobody.
             Effect::LookAtClaim { .. } | Effect::LookAtService { .. } | Effect::Note(_) => {
                 (Ok(Answer::Done), Vec::new())
@@ -287,9 +290,14 @@ impl PlannerRig {
             hear(News::Services(Watched::Is(service.key.clone(), service.version, service)));
         }
         hear(News::Services(Watched::ListEnds));
-        hear(News::Pools(Watched::ListBegins));
-        hear(News::Pools(Watched::Is(pool.name.clone(), pool.version, Box::new(pool))));
-        hear(News::Pools(Watched::ListEnds));
+        for source in PoolSource::ALL {
+            hear(News::Pools(source, Watched::ListBegins));
+        }
+        let pool = Watched::Is(pool.name.clone(), pool.version, Box::new(pool));
+        hear(News::Pools(PoolSource::IpGroups, pool));
+        for source in PoolSource::ALL {
+            hear(News::Pools(source, Watched::ListEnds));
+        }
         hear(News::Namespaces(Watched::ListBegins));
         hear(News::Namespaces(Watched::ListEnds));
         for kind in OutsiderKind::ALL {

@@ -11,12 +11,12 @@ use jiff::Timestamp;
 use landfall_api::Finding;
 use landfall_ipam::Family;
 
-use self::cluster::kind_of_outsider;
 pub(super) use self::cluster::{Cluster, KINDS, Kind, Stored};
+use self::cluster::{SOURCE, kind_of_outsider};
 use super::{
     effect::{Answer, Effect, Failure, Report},
     plan::{News, Planner, RepairMode, Settings, Watched},
-    view::{OutsiderKind, Request, ServiceKey, ServiceView},
+    view::{OutsiderKind, Place, PoolSource, Request, ServiceKey, ServiceView},
 };
 use crate::engine::Now;
 
@@ -69,6 +69,13 @@ impl Sim {
         Self { operators: (0..operators).map(|_| Operator::default()).collect(), ..Self::default() }
     }
 
+    /// The same, in a cluster whose pools have their Services shown there.
+    pub(super) fn showing_in(place: Place, operators: usize) -> Self {
+        let mut sim = Self::new(operators);
+        sim.cluster.place = place;
+        sim
+    }
+
     fn now(&self) -> Now {
         let seconds = i64::try_from(self.clock.as_secs()).unwrap();
         Now { wall: Timestamp::from_second(seconds).unwrap(), uptime: self.clock }
@@ -77,7 +84,11 @@ impl Sim {
     /// Says what all operators do about what repair finds.
     pub(super) fn set_mode(&mut self, repair: RepairMode) {
         for operator in &mut self.operators {
-            operator.planner = Planner::new(Settings { orphan_grace: ORPHAN_GRACE, repair });
+            operator.planner = Planner::new(Settings {
+                orphan_grace: ORPHAN_GRACE,
+                repair,
+                ..Settings::default()
+            });
         }
     }
 
@@ -131,15 +142,16 @@ impl Sim {
                 news.push(News::Leftovers(Watched::ListEnds));
             }
             Kind::Pools => {
-                news.push(News::Pools(Watched::ListBegins));
+                for source in PoolSource::ALL {
+                    news.push(News::Pools(source, Watched::ListBegins));
+                }
                 news.extend(cluster.pools.values().map(|pool| {
-                    News::Pools(Watched::Is(
-                        pool.name.clone(),
-                        pool.version,
-                        Box::new(pool.clone()),
-                    ))
+                    let (name, version) = (pool.name.clone(), pool.version);
+                    News::Pools(SOURCE, Watched::Is(name, version, Box::new(pool.clone())))
                 }));
-                news.push(News::Pools(Watched::ListEnds));
+                for source in PoolSource::ALL {
+                    news.push(News::Pools(source, Watched::ListEnds));
+                }
             }
             Kind::Namespaces => {
                 news.push(News::Namespaces(Watched::ListBegins));

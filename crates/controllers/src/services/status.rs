@@ -180,8 +180,9 @@ pub(super) struct Told<'a> {
     pub findings: Vec<&'a Found>,
 }
 
-/// A pool's status, if it differs from what it says now.
+/// A pool's status, if it has one and it differs from what it says now.
 pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<IPGroupStatus> {
+    let current = view.status.as_ref()?;
     let Told { count, waiting, blocked, findings } = told;
     let longest = waiting.longest_for(&view.name).take(WaitingService::MOST);
     let mut next = IPGroupStatus {
@@ -197,7 +198,7 @@ pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<I
             })
             .collect(),
         observed_generation: view.generation,
-        conditions: view.status.conditions.clone(),
+        conditions: current.conditions.clone(),
     };
     let ignored = if view.ignored.is_empty() {
         String::new()
@@ -245,5 +246,5 @@ pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<I
             now,
         );
     }
-    (next != view.status).then_some(next)
+    (next != *current).then_some(next)
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::Selector;
-use landfall_api::{IPGroupStatus, Quota};
+use landfall_api::{IPGroupStatus, Quota, kube_vip::PoolMap};
 use landfall_ipam::{Clash, Family, Party, Pool, PoolName, Refusal, Terms, clash};
 
 /// `namespace/name` of a Service. Cheap to clone.
@@ -89,8 +89,20 @@ impl Request {
     }
 }
 
+/// Where a Service shows its addresses, for whoever announces them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// `.status.loadBalancer.ingress`.
+    #[default]
+    Status,
+    /// The annotation that kube-vip reads. The status is kube-vip's, and the annotation is its
+    /// user's as much as ours: what stands there is announced, whoever wrote it.
+    Annotation,
+}
+
 /// A Service of type `LoadBalancer`: the minimum the planner needs of it.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "as many as a Service can say")]
 pub(crate) struct ServiceView {
     pub key: ServiceKey,
     pub uid: Arc<str>,
@@ -103,27 +115,59 @@ pub(crate) struct ServiceView {
     /// `ipFamilyPolicy: RequireDualStack`: all families or nothing.
     pub require_all: bool,
     pub request: Request,
+    /// Whether its request stands in the spec alone and contradicts what it shows, which its user may
+    /// have written as well.
+    pub at_odds: bool,
     /// Pools it asks for, in order; any will do if it names none.
     pub pools: Option<Vec<PoolName>>,
     /// On which terms it would share an address; `None` if with nobody.
     pub terms: Option<Arc<Terms>>,
     pub labels: BTreeMap<String, String>,
-    /// Addresses in `.status.loadBalancer.ingress`, in order.
+    /// Where it shows addresses; the status, as long as it shows none.
+    pub place: Place,
+    /// The addresses it shows there, in order.
     pub shows: Vec<IpAddr>,
-    /// Whether the ingress holds something that is no address, such as another's host name.
+    /// Whether its status holds something that is no address, such as another's host name.
     pub shows_other: bool,
+    /// Whether what goes with its addresses is missing beside them, such as a label.
+    pub unmarked: bool,
+    /// A place that its user does not want it shown in.
+    pub shuns: Option<Place>,
     /// All its conditions, ours among them.
     pub conditions: Vec<Condition>,
 }
 
-/// A Service, of any type, that carries a finalizer of a replaced operator.
+/// A Service, of any type, that carries what a replaced operator left behind, or what we wrote on it
+/// when it was of type `LoadBalancer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leftover {
     pub uid: Arc<str>,
     pub version: Version,
     pub deleting: bool,
-    /// Its finalizers without those of replaced operators.
-    pub finalizers: Vec<String>,
+    /// Its finalizers without those of replaced operators, if it has any of theirs.
+    pub finalizers: Option<Vec<String>>,
+    /// Whether it shows addresses in an annotation though it is no `LoadBalancer` any more.
+    pub marked: bool,
+    /// Set if a finalizer among them is one that many operators use.
+    pub doubt: Option<Doubt>,
+}
+
+/// Whose a finalizer may be that many operators use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Doubt {
+    /// Who may have set it.
+    pub setter: Setter,
+    /// Whether the Service tells otherwise that it was served the way we do.
+    pub evident: bool,
+}
+
+/// Who may have set a finalizer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Setter {
+    /// Whoever serves Services of this class.
+    Class(Option<Arc<str>>),
+    /// Whoever served it before: it is no `LoadBalancer` any more, and bears no class.
+    Former,
 }
 
 /// One holder named by a claim. Lossless, because a claim is written back whole.
@@ -260,10 +304,34 @@ impl ClaimView {
     }
 }
 
-/// One `IPGroup`: its addresses and whom it serves.
+/// The watches that tell of pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PoolSource {
+    IpGroups,
+    /// Keys of the `ConfigMap` of kube-vip's cloud provider.
+    ConfigMap,
+}
+
+impl PoolSource {
+    pub(crate) const ALL: [Self; 2] = [Self::IpGroups, Self::ConfigMap];
+}
+
+/// Which pools are asked for a Service that names none: those of the first rank in which one is
+/// meant for it, and no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// Meant for its namespace alone.
+    OfNamespace,
+    Usual,
+    /// For whoever is left.
+    Fallback,
+}
+
+/// A pool: its addresses and whom it serves.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolView {
     pub name: PoolName,
+    pub source: PoolSource,
     /// The object's own name, without its kind.
     pub object: Arc<str>,
     pub uid: Arc<str>,
@@ -274,20 +342,33 @@ pub(crate) struct PoolView {
     pub namespaces: Option<Selector>,
     pub services: Option<Selector>,
     pub class: Option<Arc<str>>,
+    pub rank: Rank,
+    /// Where those that it serves show their addresses.
+    pub place: Place,
+    /// What else its `ConfigMap` says.
+    pub map: Option<Arc<PoolMap>>,
     pub quota: Option<Quota>,
     /// How long the address of a deleted Service waits for it.
     pub retain_for: Option<Duration>,
     /// Fields that are set but that this version does not act on.
     pub ignored: Vec<&'static str>,
-    /// What its status says now.
-    pub status: IPGroupStatus,
+    /// What in its words is not as it was meant, though it can be used.
+    pub warnings: Vec<String>,
+    /// What its status says now, if it has one.
+    pub status: Option<IPGroupStatus>,
 }
 
 impl PoolView {
     /// A pool without addresses that serves everybody.
-    pub(crate) fn empty(name: PoolName, object: Arc<str>, uid: Arc<str>) -> Self {
+    pub(crate) fn empty(
+        name: PoolName,
+        source: PoolSource,
+        object: Arc<str>,
+        uid: Arc<str>,
+    ) -> Self {
         Self {
             name,
+            source,
             object,
             uid,
             version: Version::default(),
@@ -296,10 +377,14 @@ impl PoolView {
             namespaces: None,
             services: None,
             class: None,
+            rank: Rank::Usual,
+            place: Place::Status,
+            map: None,
             quota: None,
             retain_for: None,
             ignored: Vec::new(),
-            status: IPGroupStatus::default(),
+            warnings: Vec::new(),
+            status: None,
         }
     }
 }
@@ -312,6 +397,8 @@ pub(crate) enum Outsider {
     ApiServer(String),
     /// A Service that has them in `spec.externalIPs`.
     External(ServiceKey),
+    /// A Service for which kube-vip announces them, though it was given others or none.
+    Announced(ServiceKey),
     /// A `VirtualIP` that is not migrated yet, by its `namespace/name`.
     VirtualIp(ServiceKey),
 }
@@ -322,6 +409,7 @@ impl fmt::Display for Outsider {
             Self::Node(name) => write!(f, "Node {name}"),
             Self::ApiServer(_) => f.write_str("the API server"),
             Self::External(key) => write!(f, "Service {key}, which has it in spec.externalIPs"),
+            Self::Announced(key) => write!(f, "Service {key}, for which it is announced"),
             Self::VirtualIp(key) => write!(f, "VirtualIP {key}"),
         }
     }
@@ -333,10 +421,11 @@ pub(crate) enum OutsiderKind {
     Nodes,
     ApiServers,
     ExternalIps,
+    Announced,
     VirtualIps,
 }
 
 impl OutsiderKind {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Nodes, Self::ApiServers, Self::ExternalIps, Self::VirtualIps];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Nodes, Self::ApiServers, Self::ExternalIps, Self::Announced, Self::VirtualIps];
 }

@@ -4,7 +4,7 @@ use std::{fmt::Debug, future::Future, net::IpAddr};
 
 use futures::{StreamExt as _, TryStream, TryStreamExt as _};
 use k8s_openapi::api::{
-    core::v1::{Namespace, Node, Service},
+    core::v1::{ConfigMap, Namespace, Node, Service},
     discovery::v1::EndpointSlice,
 };
 use kube::{
@@ -21,10 +21,11 @@ use tokio::sync::mpsc::{self, error::SendError};
 use tracing::{debug, warn};
 
 use super::{
+    KubeVip,
     lean::LeanService,
     observe,
     plan::{News, Watched},
-    view::{Outsider, OutsiderKind, Version},
+    view::{Outsider, OutsiderKind, PoolSource, Version},
 };
 use crate::{
     kinds::{self, Served},
@@ -75,9 +76,15 @@ pub(super) fn services(
 ) -> impl Future<Output = ()> {
     let api: Api<LeanService> = Api::all(client);
     feed("services", watcher(api, Config::default()), news, listed, |event| {
-        let (watched, external, left) = match event {
-            Event::Init => (Watched::ListBegins, Watched::ListBegins, Watched::ListBegins),
-            Event::InitDone => (Watched::ListEnds, Watched::ListEnds, Watched::ListEnds),
+        let (watched, outside, left) = match event {
+            Event::Init => (
+                Watched::ListBegins,
+                [Watched::ListBegins, Watched::ListBegins],
+                Watched::ListBegins,
+            ),
+            Event::InitDone => {
+                (Watched::ListEnds, [Watched::ListEnds, Watched::ListEnds], Watched::ListEnds)
+            }
             Event::Apply(object) | Event::InitApply(object) => {
                 let object = Service::from(object);
                 let watched = match observe::service(&object) {
@@ -90,22 +97,35 @@ pub(super) fn services(
                     }
                     None => gone(&object),
                 };
-                (watched, external_ips(&object, observe::external_ips(&object)), left)
+                let external = observe::external_ips(&object);
+                let announced = observe::kube_vip::announced(&object);
+                (watched, outside_ips(&object, external, announced), left)
             }
             Event::Delete(object) => {
                 let object = Service::from(object);
-                (gone(&object), external_ips(&object, Vec::new()), gone(&object))
+                (gone(&object), outside_ips(&object, Vec::new(), Vec::new()), gone(&object))
             }
         };
+        let [external, announced] = outside;
         let external = News::Outsiders(OutsiderKind::ExternalIps, external);
+        let announced = News::Outsiders(OutsiderKind::Announced, announced);
         // Last of a list: by then all is known of the Service that is needed to judge it.
-        vec![News::Services(watched), external, News::Leftovers(left)]
+        vec![News::Services(watched), external, announced, News::Leftovers(left)]
     })
 }
 
-fn external_ips(object: &Service, addrs: Vec<IpAddr>) -> Watched<Outsider, Vec<IpAddr>> {
-    let who = Outsider::External(observe::service_key(&object.metadata));
-    has(who, observe::version(&object.metadata), addrs)
+/// Addresses of a Service that nobody gave it: external ones, and ones that are merely announced.
+fn outside_ips(
+    object: &Service,
+    external: Vec<IpAddr>,
+    announced: Vec<IpAddr>,
+) -> [Watched<Outsider, Vec<IpAddr>>; 2] {
+    let key = observe::service_key(&object.metadata);
+    let version = observe::version(&object.metadata);
+    [
+        has(Outsider::External(key.clone()), version, external),
+        has(Outsider::Announced(key), version, announced),
+    ]
 }
 
 /// Who has no addresses need not be remembered.
@@ -207,6 +227,33 @@ fn gone<V>(object: &Service) -> Watched<super::view::ServiceKey, V> {
     Watched::IsNot(observe::service_key(&object.metadata), observe::version(&object.metadata))
 }
 
+/// Watches the one `ConfigMap` that holds pools. Each of its versions is a list of them.
+pub(super) fn pool_map(
+    client: Client,
+    kube_vip: &KubeVip,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+) -> impl Future<Output = ()> + use<> {
+    let api: Api<ConfigMap> = Api::namespaced(client, &kube_vip.namespace);
+    let config = Config::default().fields(&format!("metadata.name={}", kube_vip.config_map));
+    let class = kube_vip.class.clone();
+    feed("configmaps", watcher(api, config), news, listed, move |event| {
+        let (begins, ends) = (Watched::ListBegins, Watched::ListEnds);
+        let pools = |map: &ConfigMap| {
+            let views = observe::kube_vip::pools(map, class.as_ref()).into_iter();
+            views.map(|view| Watched::Is(view.name.clone(), view.version, Box::new(view)))
+        };
+        let items: Vec<_> = match event {
+            Event::Init => vec![begins],
+            Event::InitApply(map) => pools(&map).collect(),
+            Event::InitDone => vec![ends],
+            Event::Apply(map) => [begins].into_iter().chain(pools(&map)).chain([ends]).collect(),
+            Event::Delete(_) => vec![begins, ends],
+        };
+        items.into_iter().map(|item| News::Pools(PoolSource::ConfigMap, item)).collect()
+    })
+}
+
 /// Watches pools.
 pub(super) fn pools(
     client: Client,
@@ -219,18 +266,21 @@ pub(super) fn pools(
             let view = observe::pool(&group);
             (view.name.clone(), view.version, view)
         };
-        vec![News::Pools(match event {
-            Event::Init => Watched::ListBegins,
-            Event::InitDone => Watched::ListEnds,
-            Event::Apply(group) | Event::InitApply(group) => {
-                let (name, version, view): (PoolName, _, _) = is(group);
-                Watched::Is(name, version, Box::new(view))
-            }
-            Event::Delete(group) => {
-                let (name, version, _) = is(group);
-                Watched::IsNot(name, version)
-            }
-        })]
+        vec![News::Pools(
+            PoolSource::IpGroups,
+            match event {
+                Event::Init => Watched::ListBegins,
+                Event::InitDone => Watched::ListEnds,
+                Event::Apply(group) | Event::InitApply(group) => {
+                    let (name, version, view): (PoolName, _, _) = is(group);
+                    Watched::Is(name, version, Box::new(view))
+                }
+                Event::Delete(group) => {
+                    let (name, version, _) = is(group);
+                    Watched::IsNot(name, version)
+                }
+            },
+        )]
     })
 }
 

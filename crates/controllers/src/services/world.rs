@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,7 +12,8 @@ use landfall_ipam::{Book, Family, PoolName, Terms};
 use super::{
     store::Store,
     view::{
-        ClaimView, HolderView, Leftover, Outsider, OutsiderKind, PoolView, ServiceKey, ServiceView,
+        ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
+        ServiceKey, ServiceView, Setter,
     },
 };
 
@@ -22,7 +24,7 @@ pub(super) struct World {
     pub(super) services: Store<ServiceKey, ServiceView>,
     /// What replaced operators left on Services of any type.
     pub(super) leftovers: Store<ServiceKey, Leftover>,
-    pub(super) pools: Store<PoolName, PoolView>,
+    pub(super) pools: BTreeMap<PoolSource, Store<PoolName, PoolView>>,
     pub(super) namespaces: Store<String, BTreeMap<String, String>>,
     pub(super) outsiders: BTreeMap<OutsiderKind, Store<Outsider, Vec<IpAddr>>>,
     /// Which outsiders have an address.
@@ -42,6 +44,8 @@ pub(super) struct World {
     pub(super) shown: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     /// Addresses with a call about their claim under way or due.
     pub(super) busy: BTreeMap<IpAddr, Busy>,
+    /// The class of Services that are shown in an annotation.
+    pub(super) annotated_class: Option<Arc<str>>,
     no_labels: BTreeMap<String, String>,
 }
 
@@ -55,6 +59,11 @@ pub(super) enum Busy {
 }
 
 impl World {
+    /// Nothing is known yet, but the class of Services that are shown in an annotation.
+    pub(super) fn of_class(annotated_class: Option<Arc<str>>) -> Self {
+        Self { annotated_class, ..Self::default() }
+    }
+
     pub(super) fn claim(&self, addr: IpAddr) -> Option<&ClaimView> {
         self.claims.get(&addr)
     }
@@ -72,11 +81,37 @@ impl World {
     }
 
     pub(super) fn pools_in_order(&self) -> impl Iterator<Item = &PoolView> {
-        self.order.iter().filter_map(|name| self.pools.get(name))
+        self.order.iter().filter_map(|name| self.pool(name))
+    }
+
+    pub(super) fn pool(&self, name: &PoolName) -> Option<&PoolView> {
+        self.pools.values().find_map(|pools| pools.get(name))
+    }
+
+    fn all_pools(&self) -> impl Iterator<Item = &PoolView> {
+        self.pools.values().flat_map(Store::values)
     }
 
     pub(super) fn serves_class(&self, class: &str) -> bool {
-        self.pools.values().any(|pool| pool.class.as_deref() == Some(class))
+        self.all_pools().any(|pool| pool.class.as_deref() == Some(class))
+    }
+
+    /// Whether what was left on a Service is for us to take off.
+    ///
+    /// A finalizer that many operators use is so if the Service is one of those whose operator we
+    /// replace: it carries more of that one than the finalizer, or pools like that one's are here.
+    pub(super) fn is_left_to_us(&self, key: &ServiceKey, leftover: &Leftover) -> bool {
+        let in_its_place = || self.all_pools().any(|pool| pool.place == Place::Annotation);
+        match &leftover.doubt {
+            Some(doubt) => {
+                let possible = match &doubt.setter {
+                    Setter::Class(class) => *class == self.annotated_class,
+                    Setter::Former => true,
+                };
+                possible && (doubt.evident || in_its_place())
+            }
+            None => !leftover.marked || self.held.contains_key(key) || in_its_place(),
+        }
     }
 
     pub(super) fn namespace_labels(&self, namespace: &str) -> &BTreeMap<String, String> {
@@ -105,7 +140,9 @@ impl World {
             .all(|kind| self.outsiders.get(kind).is_some_and(Store::listed));
         self.claims.listed()
             && self.services.listed()
-            && self.pools.listed()
+            && PoolSource::ALL
+                .iter()
+                .all(|source| self.pools.get(source).is_some_and(Store::listed))
             && self.namespaces.listed()
             && outsiders
     }
@@ -125,7 +162,7 @@ impl World {
 
     /// How many addresses of a pool a namespace may hold; `None` is no limit.
     pub(super) fn limit_of(&self, pool: &PoolName, namespace: &str) -> Option<u32> {
-        let limit = self.pools.get(pool)?.quota.as_ref()?.of(namespace)?;
+        let limit = self.pool(pool)?.quota.as_ref()?.of(namespace)?;
         Some(u32::try_from(limit).unwrap_or_default())
     }
 
@@ -221,7 +258,7 @@ impl World {
 
     /// How long the pool of a claim keeps the address of a deleted Service for it.
     pub(super) fn retain_for(&self, claim: &ClaimView) -> Option<Duration> {
-        self.pools.get(claim.pool.as_ref()?)?.retain_for
+        self.pool(claim.pool.as_ref()?)?.retain_for
     }
 
     /// Who outside the ledger has an address, for people.
@@ -274,10 +311,14 @@ impl World {
     }
 
     pub(super) fn rebuild_pools(&mut self) {
-        let usable = self.pools.values().filter_map(|view| view.pool.as_ref().ok());
-        self.book.replace_pools(usable.cloned());
-        let invalid = self.pools.values().filter(|view| view.pool.is_err());
+        let usable: Vec<_> =
+            self.all_pools().filter_map(|view| view.pool.as_ref().ok()).cloned().collect();
+        self.book.replace_pools(usable);
+        let invalid = self.all_pools().filter(|view| view.pool.is_err());
         let invalid: Vec<_> = invalid.map(|view| view.name.clone()).collect();
         self.order = self.book.pools().map(|pool| pool.name.clone()).chain(invalid).collect();
+        let mut order = std::mem::take(&mut self.order);
+        order.sort_by_key(|name| self.pool(name).map(|view| view.rank));
+        self.order = order;
     }
 }

@@ -7,6 +7,8 @@ mod cli;
 #[cfg(test)]
 mod docs;
 mod election;
+#[cfg(test)]
+mod kube_vip;
 mod leadership;
 #[cfg(test)]
 mod migration;

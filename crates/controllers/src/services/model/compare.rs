@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
 };
 
-use landfall_ipam::{Family, PoolName};
+use landfall_ipam::Family;
 
 use super::{
     super::{sim::Sim, view::ServiceKey},
@@ -201,7 +201,7 @@ pub(super) fn pools_tell_the_truth(sim: &Sim, model: &Model) {
             Some(count(&|addr| usable(addr) && !taken(addr)).to_string()),
             Some(i64::try_from(waiting.count()).unwrap()),
         );
-        let status = sim.cluster.pools[&PoolName::new(name)].status.clone();
+        let status = sim.cluster.pool_status(name);
         let told = (status.capacity, status.used, status.free, status.waiting);
         assert_eq!(told, expected, "left is what {name} says: capacity, used, free, waiting");
     }

@@ -7,7 +7,7 @@ use landfall_ipam::PoolName;
 use super::{ClaimView, Leftover, Planner, PoolView, ServiceKey, ServiceView, Source};
 use crate::services::{
     store::Put,
-    view::{Outsider, OutsiderKind, Version},
+    view::{Outsider, OutsiderKind, PoolSource, Version},
 };
 
 /// A change of one watched object.
@@ -28,7 +28,7 @@ pub(in crate::services) enum News {
     Services(Watched<ServiceKey, ServiceView>),
     /// What replaced operators left on Services.
     Leftovers(Watched<ServiceKey, Leftover>),
-    Pools(Watched<PoolName, Box<PoolView>>),
+    Pools(PoolSource, Watched<PoolName, Box<PoolView>>),
     /// Namespaces and their labels.
     Namespaces(Watched<String, BTreeMap<String, String>>),
     /// Addresses that others have.
@@ -42,7 +42,7 @@ impl Planner {
             News::Claims(watched) => self.on_claims(watched),
             News::Services(watched) => self.on_services(watched),
             News::Leftovers(watched) => self.on_leftovers(watched),
-            News::Pools(watched) => self.on_pools(watched),
+            News::Pools(source, watched) => self.on_pools(source, watched),
             News::Namespaces(watched) => self.on_namespaces(watched),
             News::Outsiders(kind, watched) => self.on_outsiders(kind, watched),
         }
@@ -304,17 +304,18 @@ impl Planner {
         }
     }
 
-    fn on_pools(&mut self, watched: Watched<PoolName, Box<PoolView>>) {
+    fn on_pools(&mut self, source: PoolSource, watched: Watched<PoolName, Box<PoolView>>) {
+        let pools = self.world.pools.entry(source).or_default();
         match watched {
-            Watched::ListBegins => self.world.pools.begin_list(),
+            Watched::ListBegins => pools.begin_list(),
             Watched::Is(name, version, pool) => self.put_pool(name, version, *pool, Source::Watch),
             Watched::IsNot(name, version) => {
-                if self.world.pools.remove(&name, version, false).is_some() {
+                if pools.remove(&name, version, false).is_some() {
                     self.pool_left(&name);
                 }
             }
             Watched::ListEnds => {
-                for (name, _) in self.world.pools.end_list().vanished {
+                for (name, _) in pools.end_list().vanished {
                     self.pool_left(&name);
                 }
             }
@@ -329,7 +330,8 @@ impl Planner {
         source: Source,
     ) {
         let (generation, uid) = (pool.generation, pool.uid.clone());
-        let Put::New(old) = self.world.pools.put(name.clone(), version, pool, source) else {
+        let pools = self.world.pools.entry(pool.source).or_default();
+        let Put::New(old) = pools.put(name.clone(), version, pool, source) else {
             return;
         };
         self.pool_next.entry(name).or_default();

@@ -1,8 +1,14 @@
 //! What pools say of themselves.
 
+use std::collections::BTreeSet;
+
 use landfall_ipam::Reason;
 
-use super::{About, Effect, Note, Now, Planner, STATUS_INTERVAL, status};
+use super::{About, Effect, Note, Now, Planner, PoolView, STATUS_INTERVAL, status};
+
+/// The reason of an event about something in a pool's words that is not as it was meant, though the
+/// pool can be used.
+const WARNED: &str = "PoolWarning";
 
 impl Planner {
     pub(super) fn plan_pool_status(&mut self, now: Now, effects: &mut Vec<Effect>) {
@@ -21,29 +27,22 @@ impl Planner {
                 self.status_at = Some(self.status_at.map_or(next, |at| at.min(next)));
                 continue;
             }
-            let Some(view) = self.world.pools.get(&name) else { continue };
+            let Some(view) = self.world.pool(&name) else { continue };
             let told = status::Told {
                 count: self.world.book.count(&name),
                 waiting: &self.waiting,
                 blocked: self.blocked.as_ref().map(|blocked| blocked.words.as_str()),
                 findings: self.repair.about(&name).collect(),
             };
-            let Some(next) = status::pool(view, &told, now.wall) else {
+            let next = status::pool(view, &told, now.wall);
+            if next.is_some() || view.status.is_none() {
+                let told = self.pool_notes.entry(name.clone()).or_default();
+                effects.extend(notes(view, told).map(Effect::Note));
+            }
+            let Some(next) = next else {
                 self.repair.told(&name);
                 continue;
             };
-            let problem = status::problem(view);
-            let told = self.pool_notes.get(&name);
-            if let Some(problem) = problem.filter(|problem| told != Some(problem)) {
-                let about = About::Pool { object: view.object.clone(), uid: view.uid.clone() };
-                effects.push(Effect::Note(Note {
-                    about,
-                    warning: true,
-                    reason: Reason::PoolInvalid.as_str().to_owned(),
-                    message: problem.clone(),
-                }));
-                self.pool_notes.insert(name.clone(), problem);
-            }
             effects.push(Effect::PoolStatus {
                 pool: name.clone(),
                 object: view.object.clone(),
@@ -54,4 +53,16 @@ impl Planner {
             self.pool_next.insert(name, now.uptime.saturating_add(STATUS_INTERVAL));
         }
     }
+}
+
+/// What there is to tell about a pool's own words that was not told before.
+fn notes(view: &PoolView, told: &mut BTreeSet<String>) -> impl Iterator<Item = Note> + use<> {
+    let problem = status::problem(view).map(|problem| (Reason::PoolInvalid.as_str(), problem));
+    let warnings = view.warnings.iter().map(|warning| (WARNED, warning.clone()));
+    let all: Vec<_> = problem.into_iter().chain(warnings).collect();
+    let before = std::mem::replace(told, all.iter().map(|(_, text)| text.clone()).collect());
+    let about = About::of_pool(view);
+    all.into_iter().filter(move |(_, text)| !before.contains(text)).map(move |(reason, message)| {
+        Note { about: about.clone(), warning: true, reason: reason.to_owned(), message }
+    })
 }

@@ -146,7 +146,7 @@ impl Planner {
 
     /// Lets what was found be decided about, once the pools say that it was found.
     pub(super) fn plan_mends(&mut self, now: Now) -> bool {
-        let untold = self.repair.untold.iter().any(|pool| self.world.pools.get(pool).is_some());
+        let untold = self.repair.untold.iter().any(|pool| self.world.pool(pool).is_some());
         if self.repair.to_mend.is_empty() || (untold && self.repair.mend_by > now.uptime) {
             return false;
         }
@@ -191,8 +191,8 @@ impl Planner {
 
     /// The object to tell about: the pool, else the first Service or claim concerned.
     fn about(&self, pool: Option<&PoolName>, group: &[&Found]) -> Option<About> {
-        if let Some(view) = pool.and_then(|pool| self.world.pools.get(pool)) {
-            return Some(About::Pool { object: view.object.clone(), uid: view.uid.clone() });
+        if let Some(view) = pool.and_then(|pool| self.world.pool(pool)) {
+            return Some(About::of_pool(view));
         }
         group.iter().find_map(|found| {
             let mut keys = found.keys.iter();

@@ -21,7 +21,7 @@ impl Planner {
             Effect::Take { addr, pool, holder } => {
                 let open = matches!(&result, Err(Failure::Unknown(_)));
                 self.on_claim_write(addr, &holder.key, result, now);
-                self.uncount_unless(open, Some(&pool), &holder, addr);
+                self.uncount_unless(open, pool.as_ref(), &holder, addr);
                 None
             }
             // The other holders are marked by the claim's own change.
@@ -33,9 +33,11 @@ impl Planner {
                 }
                 None
             }
-            Effect::Publish { key, note, .. } => self.on_published(&key, note, result, now),
-            Effect::DropFinalizers { key, version, .. } => {
-                self.on_finalizers_dropped(&key, version, result, now);
+            Effect::Publish { key, note, .. } | Effect::Annotate { key, note, .. } => {
+                self.on_published(&key, note, result, now)
+            }
+            Effect::CleanUp { key, version, .. } => {
+                self.on_cleaned_up(&key, version, result, now);
                 None
             }
             Effect::Release { claim, holder, .. } => {
@@ -94,7 +96,7 @@ impl Planner {
                 self.repair.told(&pool);
                 self.status_dirty = true;
                 if let Ok(Answer::Pool(view)) = result
-                    && self.world.pools.get(&pool).is_some()
+                    && self.world.pool(&pool).is_some()
                 {
                     let version = view.version;
                     self.put_pool(pool, version, *view, Source::Own);
@@ -262,7 +264,7 @@ impl Planner {
         news
     }
 
-    fn on_finalizers_dropped(
+    fn on_cleaned_up(
         &mut self,
         key: &ServiceKey,
         version: Version,

@@ -2,22 +2,32 @@
 
 use std::net::IpAddr;
 
-use super::{Effect, Now, Planner, ServiceKey};
+use super::{Effect, Now, Place, Planner, ServiceKey};
 
 impl Planner {
-    /// Takes the finalizers of replaced operators off a Service once the ledger is right about it.
+    /// Takes what was left on a Service off it once the ledger is right about it.
     ///
     /// One that is being deleted waits for nothing: what it held is released when it is gone.
     pub(super) fn plan_leftover(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
-        let Some(leftover) = self.world.leftovers.get(key) else { return };
+        let leftover = self.world.leftovers.get(key);
+        let Some(leftover) = leftover.filter(|left| self.world.is_left_to_us(key, left)) else {
+            return;
+        };
         let delayed = self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
-        if delayed || !(leftover.deleting || self.is_settled(key)) {
+        if delayed || !(leftover.deleting || leftover.marked || self.is_settled(key)) {
             return;
         }
         let (uid, version) = (leftover.uid.clone(), leftover.version);
-        let left = leftover.finalizers.clone();
+        let (finalizers, marks) = (leftover.finalizers.clone(), leftover.marked);
         self.begin_call(key);
-        effects.push(Effect::DropFinalizers { key: key.clone(), uid, version, left });
+        effects.push(Effect::CleanUp { key: key.clone(), uid, version, finalizers, marks });
+    }
+
+    /// Whether what a Service showed when it was a `LoadBalancer` must go before anything is released:
+    /// it would be announced again the moment it became one again.
+    pub(super) fn must_be_hidden(&self, key: &ServiceKey) -> bool {
+        let leftover = self.world.leftovers.get(key);
+        leftover.is_some_and(|left| left.marked && self.world.is_left_to_us(key, left))
     }
 
     /// Whether nothing is left to be written into the ledger about a Service.
@@ -26,7 +36,9 @@ impl Planner {
         match self.world.services.get(key) {
             Some(service) => {
                 let entered = |addr: &IpAddr| {
-                    self.world.claim(*addr).is_some() || self.world.book.pool_of(*addr).is_none()
+                    let beyond =
+                        service.place == Place::Status && self.world.book.pool_of(*addr).is_none();
+                    beyond || self.world.claim(*addr).is_some()
                 };
                 !self.later.contains(key)
                     && service.shows.iter().all(entered)

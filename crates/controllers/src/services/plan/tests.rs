@@ -22,7 +22,12 @@ const POOLS: [(&str, &str); 4] = [
 
 /// A cluster with one pool and operators that have listed everything.
 fn running(operators: usize) -> Sim {
-    let mut sim = Sim::new(operators);
+    running_in(Place::Status, operators)
+}
+
+/// The same where Services show their addresses in that place.
+fn running_in(place: Place, operators: usize) -> Sim {
+    let mut sim = Sim::showing_in(place, operators);
     sim.cluster.set_pool("IPGroup/a", POOLS[0].0, POOLS[0].1);
     for operator in 0..operators {
         for kind in KINDS {

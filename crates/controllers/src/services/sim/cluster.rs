@@ -15,11 +15,14 @@ use super::super::{
     fixtures,
     plan::{News, Watched},
     view::{
-        ClaimView, HolderView, Leftover, Outsider, OutsiderKind, PoolView, Reservation, ServiceKey,
-        ServiceView, Tenure, Version,
+        ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
+        Reservation, ServiceKey, ServiceView, Tenure, Version,
     },
     wish::may_release,
 };
+
+/// Where the pools of the simulation come from: one watch is as good as two.
+pub(super) const SOURCE: PoolSource = PoolSource::IpGroups;
 
 /// A Service as the API server has it.
 #[derive(Clone, Debug)]
@@ -34,7 +37,10 @@ impl Stored {
     pub(super) fn leftover(&self) -> Option<Leftover> {
         let ServiceView { uid, version, deleting, .. } = &self.view;
         let (uid, version, deleting) = (uid.clone(), *version, *deleting);
-        self.finalizer.then(|| Leftover { uid, version, deleting, finalizers: Vec::new() })
+        let marked = !self.load_balancer && self.view.place == Place::Annotation;
+        let finalizers = self.finalizer.then(Vec::new);
+        let left = Leftover { uid, version, deleting, finalizers, marked, doubt: None };
+        (self.finalizer || marked).then_some(left)
     }
 }
 
@@ -56,6 +62,7 @@ pub(super) const fn kind_of_outsider(who: &Outsider) -> OutsiderKind {
         Outsider::Node(_) => OutsiderKind::Nodes,
         Outsider::ApiServer(_) => OutsiderKind::ApiServers,
         Outsider::External(_) => OutsiderKind::ExternalIps,
+        Outsider::Announced(_) => OutsiderKind::Announced,
         Outsider::VirtualIp(_) => OutsiderKind::VirtualIps,
     }
 }
@@ -64,7 +71,7 @@ pub(super) const fn kind_of_outsider(who: &Outsider) -> OutsiderKind {
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Claim(IpAddr, Version, Option<ClaimView>),
-    Service(ServiceKey, Version, Option<ServiceView>, Option<Leftover>),
+    Service(ServiceKey, Version, Option<Box<ServiceView>>, Option<Leftover>),
     Pool(Box<PoolView>),
     NoPool(PoolName, Version),
     Namespace(String, Version, BTreeMap<String, String>),
@@ -91,7 +98,7 @@ impl Change {
             Self::Service(key, version, service, leftover) => {
                 return vec![
                     News::Services(match service {
-                        Some(service) => Watched::Is(key.clone(), version, service),
+                        Some(service) => Watched::Is(key.clone(), version, *service),
                         None => Watched::IsNot(key.clone(), version),
                     }),
                     News::Leftovers(match leftover {
@@ -100,8 +107,10 @@ impl Change {
                     }),
                 ];
             }
-            Self::Pool(pool) => News::Pools(Watched::Is(pool.name.clone(), pool.version, pool)),
-            Self::NoPool(name, version) => News::Pools(Watched::IsNot(name, version)),
+            Self::Pool(pool) => {
+                News::Pools(SOURCE, Watched::Is(pool.name.clone(), pool.version, pool))
+            }
+            Self::NoPool(name, version) => News::Pools(SOURCE, Watched::IsNot(name, version)),
             Self::Namespace(name, version, labels) => {
                 News::Namespaces(Watched::Is(name, version, labels))
             }
@@ -136,6 +145,8 @@ pub(in crate::services) struct Cluster {
     pub(in crate::services) claims: BTreeMap<IpAddr, ClaimView>,
     pub(in crate::services) services: BTreeMap<ServiceKey, Stored>,
     pub(in crate::services) pools: BTreeMap<PoolName, PoolView>,
+    /// Where pools have their Services shown.
+    pub(super) place: Place,
     pub(super) namespaces: BTreeMap<String, (Version, BTreeMap<String, String>)>,
     pub(super) outsiders: BTreeMap<Outsider, (Version, Vec<IpAddr>)>,
     pub(super) history: Vec<Change>,
@@ -175,7 +186,9 @@ impl Cluster {
         let mut view = self.pools.get(name).cloned().unwrap_or_else(|| {
             // Another one if it was there before.
             let uid = Arc::from(format!("pool-{name}#{}", version.0));
-            let mut new = PoolView::empty(name.clone(), Arc::from(name.as_str()), uid);
+            let mut new = PoolView::empty(name.clone(), SOURCE, Arc::from(name.as_str()), uid);
+            new.place = self.place;
+            new.status = Some(IPGroupStatus::default());
             new.generation = Some(0);
             new
         });
@@ -222,7 +235,7 @@ impl Cluster {
 
     /// What a pool says of itself.
     pub(in crate::services) fn pool_status(&self, name: &str) -> IPGroupStatus {
-        self.pools[&PoolName::new(name)].status.clone()
+        self.pools[&PoolName::new(name)].status.clone().unwrap()
     }
 
     /// A user creates a Service; nothing happens if it is there.
@@ -247,8 +260,10 @@ impl Cluster {
         let Some(mut stored) = self.services.get(&key).cloned() else { return };
         change(&mut stored);
         if !stored.load_balancer {
-            // As the API server does since 1.28.
-            stored.view.shows.clear();
+            if stored.view.place == Place::Status {
+                // As the API server does since 1.28.
+                stored.view.shows.clear();
+            }
             stored.view.class = None;
         }
         self.store(stored);
@@ -298,7 +313,7 @@ impl Cluster {
         let key = stored.view.key.clone();
         let seen = stored.load_balancer.then(|| stored.view.clone());
         let leftover = stored.leftover();
-        self.history.push(Change::Service(key.clone(), version, seen, leftover));
+        self.history.push(Change::Service(key.clone(), version, seen.map(Box::new), leftover));
         self.services.insert(key, stored);
     }
 
@@ -340,7 +355,7 @@ impl Cluster {
     pub(in crate::services) fn said_first(&self, name: &str) -> String {
         let mut told = self.history.iter().filter_map(|change| {
             let Change::Pool(view) = change else { return None };
-            let conditions = &view.status.conditions;
+            let conditions = &view.status.as_ref()?.conditions;
             let said = condition::get(conditions, "Consistent")?;
             (view.name == PoolName::new(name)).then(|| said.message.clone())
         });
@@ -392,7 +407,7 @@ impl Cluster {
                     return Err(Failure::Exists);
                 }
                 self.writes.push("take");
-                Ok(Answer::Claim(self.put_claim(*addr, Some(pool.clone()), vec![holder.clone()])))
+                Ok(Answer::Claim(self.put_claim(*addr, pool.clone(), vec![holder.clone()])))
             }
             Effect::Touch { addr, version, pool, holders, end_reservation, .. } => {
                 match self.claims.get(addr) {
@@ -412,37 +427,8 @@ impl Cluster {
                     }
                 }
             }
-            Effect::Publish { key, uid, version, ingress, conditions, .. } => {
-                let Some(mut stored) = self.services.get(key).cloned() else {
-                    return Err(Failure::NotFound);
-                };
-                if stored.view.version != *version || stored.view.uid != *uid {
-                    return Err(Failure::Conflict);
-                }
-                if let Some(addrs) = ingress {
-                    let taken = self.taken_unasked(&stored.view, addrs);
-                    self.wrongs.extend(taken.map(|addr| format!("{addr} taken from {key}")));
-                    stored.view.shows.clone_from(addrs);
-                    stored.view.shows_other = false;
-                }
-                stored.view.conditions.clone_from(conditions);
-                self.store(stored);
-                self.writes.push("publish");
-                Ok(self.answer(key))
-            }
-            Effect::DropFinalizers { key, uid, version, .. } => {
-                let stored = self.services.get(key).cloned().ok_or(Failure::NotFound)?;
-                if stored.view.version != *version || stored.view.uid != *uid {
-                    return Err(Failure::Conflict);
-                }
-                self.writes.push("drop_finalizers");
-                let deleting = stored.view.deleting;
-                self.store(Stored { finalizer: false, ..stored });
-                let answer = self.answer(key);
-                if deleting {
-                    self.delete_service(key.as_str());
-                }
-                Ok(answer)
+            Effect::Publish { .. } | Effect::Annotate { .. } | Effect::CleanUp { .. } => {
+                self.call_on_service(effect)
             }
             Effect::Release { claim, holder, then } => {
                 self.release(claim, holder, then, read.and_then(<[_]>::first))
@@ -466,7 +452,7 @@ impl Cluster {
                 let next = Version(self.version + 1);
                 match self.pools.get_mut(pool) {
                     Some(view) if view.version == *version => {
-                        view.status = status.clone();
+                        view.status = Some(status.clone());
                         view.version = next;
                         let view = view.clone();
                         self.version += 1;
@@ -479,6 +465,73 @@ impl Cluster {
             }
             Effect::Note(_) => Ok(Answer::Done),
         }
+    }
+
+    /// Does a write of a Service.
+    fn call_on_service(&mut self, effect: &Effect) -> Result<Answer, Failure> {
+        match effect {
+            Effect::Publish { key, uid, version, ingress, conditions, .. } => {
+                let mut stored = self.service_at(key, uid, *version)?;
+                if let Some(addrs) = ingress {
+                    let wrong = stored.view.place == Place::Annotation;
+                    self.wrongs
+                        .extend(wrong.then(|| format!("status of {key}, which is another's")));
+                    self.show(&mut stored.view, addrs);
+                    stored.view.shows_other = false;
+                }
+                stored.view.conditions.clone_from(conditions);
+                self.store(stored);
+                self.writes.push("publish");
+                Ok(self.answer(key))
+            }
+            Effect::Annotate { key, uid, version, addrs, .. } => {
+                let mut stored = self.service_at(key, uid, *version)?;
+                if let Some(addrs) = addrs {
+                    self.show(&mut stored.view, addrs);
+                }
+                stored.view.place = Place::Annotation;
+                stored.view.unmarked = false;
+                self.store(stored);
+                self.writes.push("annotate");
+                Ok(self.answer(key))
+            }
+            Effect::CleanUp { key, uid, version, marks, .. } => {
+                let mut stored = self.service_at(key, uid, *version)?;
+                self.writes.push("clean_up");
+                let deleting = stored.view.deleting;
+                if *marks {
+                    stored.view.place = Place::Status;
+                    stored.view.shows.clear();
+                }
+                self.store(Stored { finalizer: false, ..stored });
+                let answer = self.answer(key);
+                if deleting {
+                    self.delete_service(key.as_str());
+                }
+                Ok(answer)
+            }
+            Effect::Take { .. }
+            | Effect::Touch { .. }
+            | Effect::Release { .. }
+            | Effect::Expire { .. }
+            | Effect::LookAtClaim { .. }
+            | Effect::LookAtService { .. }
+            | Effect::PoolStatus { .. }
+            | Effect::Note(_) => unreachable!("writes no Service"),
+        }
+    }
+
+    /// The Service, if it is still that one at that version.
+    fn service_at(&self, key: &ServiceKey, uid: &str, version: Version) -> Result<Stored, Failure> {
+        let stored = self.services.get(key).cloned().ok_or(Failure::NotFound)?;
+        let same = stored.view.version == version && *stored.view.uid == *uid;
+        if same { Ok(stored) } else { Err(Failure::Conflict) }
+    }
+
+    fn show(&mut self, service: &mut ServiceView, addrs: &[IpAddr]) {
+        let taken = self.taken_unasked(service, addrs);
+        self.wrongs.extend(taken.map(|addr| format!("{addr} taken from {}", service.key)));
+        service.shows = addrs.to_vec();
     }
 
     /// An address that a Service would lose by showing these, though a claim names it and it agrees
@@ -507,7 +560,8 @@ impl Cluster {
         then: &Then,
         live: Option<&ServiceView>,
     ) -> Result<Answer, Failure> {
-        if !may_release(live, holder, known) {
+        let marked = |stored: &Stored| stored.leftover().is_some_and(|left| left.marked);
+        if self.services.get(&holder.key).is_some_and(marked) || !may_release(live, holder, known) {
             return Ok(Answer::Kept);
         }
         let addr = known.addr;

@@ -70,7 +70,7 @@ const KINDS_FOUND: [(Finding, Story, &[&str]); 7] = [
             sim.cluster.create_service("shop/web");
             sim.cluster.edit_service("shop/web", |stored| stored.finalizer = true);
         },
-        &["take", "publish", "drop_finalizers"],
+        &["take", "publish", "clean_up"],
     ),
 ];
 

@@ -185,10 +185,11 @@ proptest! {
     /// in the end nothing is leaked and everyone who can be served is.
     #[test]
     fn no_address_is_ever_doubled(
+        place in prop_oneof![Just(Place::Status), Just(Place::Annotation)],
         operators in 1..=3_usize,
         steps in prop::collection::vec(tame_step(), 1..300),
     ) {
-        let mut sim = running(operators);
+        let mut sim = running_in(place, operators);
         for step in &steps {
             happen(&mut sim, step);
             let wrong = sim.cluster.shown_without_claim();
@@ -222,10 +223,11 @@ proptest! {
     /// the end ledger and Services agree again, unless two Services were made to show one address.
     #[test]
     fn what_users_break_is_mended(
+        place in prop_oneof![Just(Place::Status), Just(Place::Annotation)],
         operators in 1..=2_usize,
         steps in prop::collection::vec(wild_step(), 1..300),
     ) {
-        let mut sim = running(operators);
+        let mut sim = running_in(place, operators);
         for step in &steps {
             happen(&mut sim, step);
         }

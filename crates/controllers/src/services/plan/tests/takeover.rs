@@ -27,15 +27,15 @@ fn leave_finalizer(sim: &mut Sim, key: &str, change: impl FnOnce(&mut Stored)) {
 #[test]
 fn a_finalizer_leaves_a_service_only_after_the_ledger_is_right() {
     for (case, legacy, deleted, load_balancer, shows, writes) in [
-        ("held", true, false, true, "10.0.0.2", &["drop_finalizers"][..]),
-        ("shown without a claim", false, false, true, "10.0.0.2", &["take", "drop_finalizers"]),
-        ("claimed, not shown", true, false, true, "", &["touch", "publish", "drop_finalizers"]),
-        ("waiting", false, false, true, "", &["take", "publish", "drop_finalizers"]),
-        ("of another type by now", true, false, false, "", &["release", "drop_finalizers"]),
-        ("of another type, nothing held", false, false, false, "", &["drop_finalizers"]),
-        ("deleted", true, true, true, "10.0.0.2", &["drop_finalizers", "release"]),
-        ("deleted, claim gone", false, true, true, "10.0.0.2", &["drop_finalizers"]),
-        ("deleted, of another type", true, true, false, "", &["release", "drop_finalizers"]),
+        ("held", true, false, true, "10.0.0.2", &["clean_up"][..]),
+        ("shown without a claim", false, false, true, "10.0.0.2", &["take", "clean_up"]),
+        ("claimed, not shown", true, false, true, "", &["touch", "publish", "clean_up"]),
+        ("waiting", false, false, true, "", &["take", "publish", "clean_up"]),
+        ("of another type by now", true, false, false, "", &["release", "clean_up"]),
+        ("of another type, nothing held", false, false, false, "", &["clean_up"]),
+        ("deleted", true, true, true, "10.0.0.2", &["clean_up", "release"]),
+        ("deleted, claim gone", false, true, true, "10.0.0.2", &["clean_up"]),
+        ("deleted, of another type", true, true, false, "", &["release", "clean_up"]),
     ] {
         let mut sim = found();
         if legacy {

@@ -1,0 +1,42 @@
+//! What is written on a Service that kube-vip announces.
+
+use std::net::IpAddr;
+
+use landfall_api::{
+    kube_vip,
+    words::{
+        ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_KUBE_VIP_INTERFACE, IMPLEMENTATION_KUBE_VIP,
+        LABEL_IMPLEMENTATION, LABEL_KUBE_VIP_ADDRESS,
+    },
+};
+use serde_json::{Value, json};
+
+/// Shows these addresses; `None` leaves them as they are and only writes what goes with them.
+///
+/// Without any the annotation goes: kube-vip reads an empty one as a host name without letters.
+pub(super) fn show(addrs: Option<&[IpAddr]>, interface: Option<&str>) -> Value {
+    let mut patch = json!({"metadata": {"labels": {
+        LABEL_IMPLEMENTATION: IMPLEMENTATION_KUBE_VIP,
+        LABEL_KUBE_VIP_ADDRESS: null,
+    }}});
+    if let Some(addrs) = addrs {
+        let text = (!addrs.is_empty()).then(|| kube_vip::addresses_text(addrs));
+        patch["metadata"]["annotations"][ANNOTATION_KUBE_VIP_ADDRESSES] = json!(text);
+        patch["spec"]["loadBalancerIP"] = json!(addrs.first());
+    }
+    if let Some(interface) = interface {
+        patch["metadata"]["annotations"][ANNOTATION_KUBE_VIP_INTERFACE] = json!(interface);
+    }
+    patch
+}
+
+/// Takes all of it off a Service that is no `LoadBalancer` any more.
+pub(super) fn hide() -> Value {
+    json!({
+        "metadata": {
+            "labels": {LABEL_IMPLEMENTATION: null, LABEL_KUBE_VIP_ADDRESS: null},
+            "annotations": {ANNOTATION_KUBE_VIP_ADDRESSES: null},
+        },
+        "spec": {"loadBalancerIP": null},
+    })
+}

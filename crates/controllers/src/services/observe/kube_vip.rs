@@ -1,0 +1,155 @@
+//! The dialect of kube-vip's cloud provider: what stands on Services, and pools in a `ConfigMap`.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Service},
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta},
+};
+use kube::core::Selector;
+use landfall_api::{
+    kube_vip::{self, KeyPool, PoolMap, Scope},
+    words::{
+        ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_KUBE_VIP_IGNORE, ANNOTATION_KUBE_VIP_REQUESTED,
+        IMPLEMENTATION_KUBE_VIP, LABEL_IMPLEMENTATION, LABEL_KUBE_VIP_ADDRESS,
+    },
+};
+use landfall_ipam::{Family, PoolName, Refusal};
+
+use super::{
+    super::view::{Place, PoolSource, PoolView, Rank},
+    label, text, version,
+};
+
+/// The kind of pool a key of the `ConfigMap` is, as it stands in a claim's `spec.pool`.
+const POOL_KIND: &str = "ConfigMap";
+/// Every namespace carries its own name in this label.
+const LABEL_NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// What a Service carries of this dialect.
+pub(super) struct Carried {
+    /// Its annotation, unless it has none or a blank one, which stands for none.
+    pub annotated: Option<Annotated>,
+    /// Whether it bears the label of those that were given an address.
+    pub labelled: bool,
+    /// Whether it bears a label of the provider's first versions.
+    pub outdated: bool,
+    pub ignored: bool,
+}
+
+/// What the annotation says.
+pub(super) struct Annotated {
+    pub addrs: Vec<IpAddr>,
+    /// What is wrong with it, if its user must mend it.
+    pub problem: Option<Refusal>,
+}
+
+impl Carried {
+    pub(super) fn by(metadata: &ObjectMeta) -> Self {
+        let annotation = |key: &str| metadata.annotations.as_ref()?.get(key);
+        let value =
+            annotation(ANNOTATION_KUBE_VIP_ADDRESSES).filter(|value| !value.trim().is_empty());
+        let implementation = label(metadata, LABEL_IMPLEMENTATION);
+        Self {
+            annotated: value.map(|_| annotated(metadata)),
+            labelled: implementation.is_some_and(|value| value == IMPLEMENTATION_KUBE_VIP),
+            outdated: label(metadata, LABEL_KUBE_VIP_ADDRESS).is_some(),
+            ignored: annotation(ANNOTATION_KUBE_VIP_IGNORE).is_some_and(|value| value == "true"),
+        }
+    }
+
+    pub(super) const fn place(&self) -> Place {
+        if self.annotated.is_some() || self.labelled { Place::Annotation } else { Place::Status }
+    }
+
+    /// Whether there is anything of this dialect on it.
+    pub(super) const fn is_evident(&self) -> bool {
+        self.annotated.is_some() || self.labelled
+    }
+}
+
+fn annotated(metadata: &ObjectMeta) -> Annotated {
+    let (addrs, others) = kube_vip::addresses(metadata);
+    let unparseable = (!others.is_empty()).then(|| Refusal::Unparseable {
+        field: ANNOTATION_KUBE_VIP_ADDRESSES,
+        input: others.join(","),
+        expected: "addresses, at most one per family; entries that are none are left to kube-vip",
+    });
+    let twice = || {
+        addrs.iter().enumerate().find_map(|(at, addr)| {
+            let mut later = addrs.iter().skip(at.saturating_add(1));
+            let same = later.find(|other| Family::of(**other) == Family::of(*addr))?;
+            Some(Refusal::TwoOfOneFamily(*addr, *same))
+        })
+    };
+    let problem = unparseable.or_else(twice);
+    Annotated { addrs, problem }
+}
+
+/// Addresses that are announced for a Service though they are not what it was given: by DHCP, or
+/// those from before a move that kube-vip has not noticed yet.
+pub(in crate::services) fn announced(object: &Service) -> Vec<IpAddr> {
+    let carried = Carried::by(&object.metadata);
+    let Some(annotated) = carried.annotated else { return Vec::new() };
+    let status = object.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = status.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+    let requested = object.metadata.annotations.as_ref();
+    let requested = requested.and_then(|all| all.get(ANNOTATION_KUBE_VIP_REQUESTED));
+    let texts = ingress.iter().filter_map(|entry| entry.ip.as_deref());
+    let texts = texts.chain(requested.map(String::as_str));
+    let addrs = texts.filter_map(|text| text.trim().parse::<IpAddr>().ok());
+    addrs.filter(|addr| !annotated.addrs.contains(addr) && !addr.is_unspecified()).collect()
+}
+
+/// The pools of a `ConfigMap`, for Services of a class.
+pub(in crate::services) fn pools(object: &ConfigMap, class: Option<&Arc<str>>) -> Vec<PoolView> {
+    let metadata = &object.metadata;
+    let map_name = metadata.name.as_deref().unwrap_or_default();
+    let named = |key: &str| PoolName::new(&format!("{POOL_KIND}/{map_name}/{key}"));
+    let empty = BTreeMap::new();
+    let map = Arc::new(PoolMap::read(named, object.data.as_ref().unwrap_or(&empty)));
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let of_key = |entry: &KeyPool| {
+        let (rank, selector) = match &entry.namespaces {
+            Scope::OnlyOne(name) => (Rank::OfNamespace, selector("In", [name])),
+            Scope::AllBut(names) => (Rank::Fallback, selector("NotIn", names)),
+        };
+        let object = format!("{namespace}/{map_name}").into();
+        let uid = text(metadata.uid.as_deref());
+        let mut view = PoolView::empty(named(&entry.key), PoolSource::ConfigMap, object, uid);
+        view.version = version(metadata);
+        view.pool = entry.pool.clone().map(|mut pool| {
+            pool.priority = match rank {
+                Rank::OfNamespace => i32::MIN,
+                Rank::Usual | Rank::Fallback => i32::MAX,
+            };
+            pool
+        });
+        view.namespaces = selector;
+        view.class = class.cloned();
+        view.rank = rank;
+        view.place = Place::Annotation;
+        view.map = Some(Arc::clone(&map));
+        view
+    };
+    let mut views: Vec<_> = map.pools.iter().map(of_key).collect();
+    if let Some(first) = views.first_mut() {
+        let warnings = map.problems.iter();
+        first.warnings =
+            warnings.map(|problem| format!("{}: {}", problem.key, problem.text)).collect();
+    }
+    views
+}
+
+fn selector<'a>(operator: &str, names: impl IntoIterator<Item = &'a String>) -> Option<Selector> {
+    let values: Vec<String> = names.into_iter().cloned().collect();
+    // A requirement about no names at all is refused, and says nothing.
+    let requirement = (!values.is_empty()).then(|| LabelSelectorRequirement {
+        key: LABEL_NAMESPACE_NAME.to_owned(),
+        operator: operator.to_owned(),
+        values: Some(values),
+    })?;
+    let expressions =
+        LabelSelector { match_expressions: Some(vec![requirement]), ..LabelSelector::default() };
+    Selector::try_from(expressions).ok()
+}

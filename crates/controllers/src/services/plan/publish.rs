@@ -1,0 +1,122 @@
+//! What a Service is to show and say, written where it belongs.
+
+use std::{net::IpAddr, sync::Arc};
+
+use super::{Delay, Effect, Now, Place, Planner, Request, ServiceView, decide, status};
+
+impl Planner {
+    /// Whether a Service shows exactly these addresses where it should. In which order is its own
+    /// business, and so is an annotation that its user must mend first.
+    pub(super) fn is_shown(&self, service: &ServiceView, addrs: &[IpAddr]) -> bool {
+        let unreadable =
+            service.place == Place::Annotation && matches!(service.request, Request::Bad(_));
+        let same = !service.shows_other
+            && service.shows.len() == addrs.len()
+            && addrs.iter().all(|addr| service.shows.contains(addr));
+        unreadable || (same && decide::place(&self.world, service, addrs) == service.place)
+    }
+
+    /// Writes what the Service is to show and say, if it differs; says whether it does.
+    pub(super) fn publish(
+        &mut self,
+        service: &ServiceView,
+        shown: Option<Vec<IpAddr>>,
+        said: &status::Said,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let place = decide::place(&self.world, service, shown.as_deref().unwrap_or_default());
+        let unmarked = service.unmarked && service.class == self.world.annotated_class;
+        match place {
+            Place::Annotation if shown.is_some() || unmarked => {
+                self.annotate(service, shown, said, now, effects)
+            }
+            Place::Status | Place::Annotation => {
+                self.write_status(service, shown, said, now, effects)
+            }
+        }
+    }
+
+    fn annotate(
+        &mut self,
+        service: &ServiceView,
+        addrs: Option<Vec<IpAddr>>,
+        said: &status::Said,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        if self.is_held_back(service, addrs.as_deref(), said, now) {
+            return true;
+        }
+        // Only what a pool chose goes where the pool says.
+        let given = service.shows.is_empty() && service.request == Request::Any;
+        let claims = addrs.iter().flatten().filter_map(|addr| self.world.claim(*addr));
+        let mut pools = claims.filter_map(|claim| self.world.pool(claim.pool.as_ref()?));
+        let map = pools.find_map(|pool| pool.map.as_ref()).filter(|_| given);
+        let interface = map.and_then(|map| map.interface(service.key.namespace())).map(Arc::from);
+        // A condition that is there already is written next, and tells it then.
+        let note = said.note(service).filter(|_| status::says_nothing(service));
+        self.begin_call(&service.key);
+        effects.push(Effect::Annotate {
+            key: service.key.clone(),
+            uid: service.uid.clone(),
+            version: service.version,
+            addrs,
+            interface,
+            note,
+            first: is_first(service),
+        });
+        true
+    }
+
+    /// Whether the same was written and undone too often, so that it must wait.
+    fn is_held_back(
+        &mut self,
+        service: &ServiceView,
+        shown: Option<&[IpAddr]>,
+        said: &status::Said,
+        now: Now,
+    ) -> bool {
+        let Some(until) = self.damper.hold(&service.key, shown, said, now) else { return false };
+        let delay = Delay { until: Some(until), tries: 0 };
+        self.service_delays.insert(service.key.clone(), (delay, None));
+        true
+    }
+
+    fn write_status(
+        &mut self,
+        service: &ServiceView,
+        ingress: Option<Vec<IpAddr>>,
+        said: &status::Said,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let mut conditions = service.conditions.clone();
+        let changed = said.write(&mut conditions, now.wall);
+        // A Service that came to us with its address is not written just to say that all is well.
+        let as_it_came = said.is_plain() && status::says_nothing(service);
+        if ingress.is_none() && (!changed || as_it_came) {
+            return false;
+        }
+        if self.is_held_back(service, ingress.as_deref(), said, now) {
+            return true;
+        }
+        let note = said.note(service);
+        self.begin_call(&service.key);
+        effects.push(Effect::Publish {
+            key: service.key.clone(),
+            uid: service.uid.clone(),
+            version: service.version,
+            ingress,
+            conditions,
+            note,
+            first: is_first(service),
+        });
+        true
+    }
+}
+
+/// Whether the Service has had no address before.
+fn is_first(service: &ServiceView) -> bool {
+    service.shows.is_empty() && !status::says_allocated(service)
+}
