@@ -73,6 +73,19 @@ pub fn sharing_terms(metadata: &ObjectMeta, spec: &ServiceSpec) -> Result<Option
         let expected = "`*` or the names of at most 64 namespaces";
         return unparseable(source.with.unwrap_or(source.key), longest, expected);
     }
+    let (key, with) = (Some(key.to_owned()), with.into_iter().map(str::to_owned).collect());
+    Ok(Some(Terms { key, with, ..needs(spec) }))
+}
+
+/// The terms of a Service whose namespace lets all its Services share, by a key of kube-vip's pool
+/// `ConfigMap`.
+pub fn terms_by_map(spec: &ServiceSpec) -> Terms {
+    let (key, with) = (Some(words::SHARING_KEY_BY_MAP.to_owned()), vec!["*".to_owned()]);
+    Terms { key, with, ..needs(spec) }
+}
+
+/// What a Service needs on an address that it would share, whomever it shares with.
+fn needs(spec: &ServiceSpec) -> Terms {
     let mut ports: Vec<_> = spec
         .ports
         .iter()
@@ -83,13 +96,12 @@ pub fn sharing_terms(metadata: &ObjectMeta, spec: &ServiceSpec) -> Result<Option
     let selector = spec.selector.iter().flatten().map(|(key, value)| format!("{key}={value}"));
     let selector = selector.collect::<Vec<_>>().join(",");
     let comparable = !selector.is_empty() && selector.len() <= Holder::LONGEST_SELECTOR;
-    Ok(Some(Terms {
-        key: Some(key.to_owned()),
-        with: with.into_iter().map(str::to_owned).collect(),
+    Terms {
         ports,
         local: spec.external_traffic_policy.as_deref() == Some("Local"),
         selector: comparable.then_some(selector),
-    }))
+        ..Terms::default()
+    }
 }
 
 /// On which terms a holder is entered in a claim.

@@ -51,6 +51,8 @@ pub const LABEL_IMPLEMENTATION: &str = "implementation";
 pub const IMPLEMENTATION_KUBE_VIP: &str = "kube-vip";
 /// Label on a Service of early kube-vip-cloud-provider: its address.
 pub const LABEL_KUBE_VIP_ADDRESS: &str = "ipam-address";
+/// The sharing key of holders that share because their namespace lets all its Services do so.
+pub const SHARING_KEY_BY_MAP: &str = "kube-vip.io/allow-share";
 /// Finalizer that cloud providers, kube-vip-cloud-provider among them, leave on Services.
 pub const FINALIZER_CLOUD_PROVIDER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Class of the Services that kube-vip announces, unless it is told another.

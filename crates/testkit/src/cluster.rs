@@ -59,13 +59,20 @@ impl Snapshot {
                 Some(ClaimFact { addr: name::parse(&ip.name_any()).ok()?, holders, reserved })
             })
             .collect();
+        let all_named = self.claims.iter().flat_map(|ip| holders(ip, identity));
+        let by_leave: BTreeSet<_> =
+            all_named.filter(Named::shares_by_map).map(|named| named.id).collect();
         let holders: Vec<_> = services
             .iter()
-            .map(|service| HolderFact {
-                id: identity_of(service),
-                shows: shown(service),
-                namespace: service.namespace().unwrap_or_default(),
-                terms: terms(service),
+            .map(|service| {
+                let id = identity_of(service);
+                let spec = service.spec.as_ref().filter(|_| by_leave.contains(&id));
+                HolderFact {
+                    id,
+                    shows: taken_by(service),
+                    namespace: service.namespace().unwrap_or_default(),
+                    terms: terms(service).or_else(|| spec.map(convert::terms_by_map)),
+                }
             })
             .collect();
         check(&claims, &holders).iter().map(ToString::to_string).collect()
@@ -98,6 +105,11 @@ pub fn shown(service: &Service) -> Vec<IpAddr> {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
     ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect()
+}
+
+/// Those of them that only one may show: not what stands for whatever DHCP gives.
+fn taken_by(service: &Service) -> Vec<IpAddr> {
+    shown(service).into_iter().filter(|addr| !addr.is_unspecified()).collect()
 }
 
 /// The addresses in `spec.externalIPs`, where the copies of `VirtualIP`s show theirs.
@@ -137,6 +149,14 @@ struct Named {
     id: String,
     namespace: String,
     terms: Option<Terms>,
+}
+
+impl Named {
+    /// Whether it shares because its namespace lets all its Services do so.
+    fn shares_by_map(&self) -> bool {
+        let key = self.terms.as_ref().and_then(|terms| terms.key.as_deref());
+        key == Some(words::SHARING_KEY_BY_MAP)
+    }
 }
 
 impl Named {

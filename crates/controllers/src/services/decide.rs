@@ -1,9 +1,12 @@
 //! What one Service should have, given everything known. Pure; changes nothing.
 
-use std::net::IpAddr;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 use kube::core::{Selector, SelectorExt as _};
-use landfall_api::Holder;
+use landfall_api::{Holder, kube_vip::Leases, words};
 use landfall_ipam::{Clash, Family, PoolName, Refusal, Verdict};
 
 use super::{
@@ -34,6 +37,9 @@ pub(super) type Given = (IpAddr, Option<PoolName>);
 /// Addresses to take.
 type Takes = [Given];
 
+/// What stands for "ask DHCP" where an address should stand. Nobody has it, and everybody may.
+pub(super) const ANY_LEASE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
 /// What one family of a Service comes to.
 enum Slot {
     Has(IpAddr),
@@ -46,6 +52,8 @@ enum Slot {
     Foreign,
     Disputed(Refusal),
     Follow,
+    /// Whatever DHCP will give it.
+    Leased,
 }
 
 /// Decides for a Service of type `LoadBalancer` that is not being deleted.
@@ -66,6 +74,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let mut refusals = Vec::new();
     let mut in_vain = false;
     let mut soon: usize = 0;
+    let mut leased: usize = 0;
     let mut later = false;
     for family in &service.families {
         let (slot, refusal) = slot(world, service, &claims, *family, &takes);
@@ -81,9 +90,16 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
             Slot::Foreign => return Decision::LeaveAlone,
             Slot::Disputed(refusal) => return Decision::Disputed(refusal),
             Slot::Follow => return Decision::Follow,
+            Slot::Leased => {
+                leased = leased.saturating_add(1);
+                addrs.extend((leased == 1).then_some(ANY_LEASE));
+            }
         }
     }
-    let possible = addrs.len().saturating_add(takes.len()).saturating_add(soon);
+    // One lease will do for both families.
+    let again = leased.saturating_sub(1);
+    let possible =
+        [addrs.len(), takes.len(), soon, again].into_iter().fold(0, usize::saturating_add);
     let incomplete = possible < service.families.len();
     if service.require_all && incomplete {
         // All or nothing new. What it has or shows already is not taken away for that.
@@ -139,6 +155,9 @@ fn slot(
             Some(addr) if claims.iter().any(|claim| claim.addr == addr) => {
                 return (has(world, addr), None);
             }
+            Some(ANY_LEASE) if place(world, service, &[]) == Place::Annotation => {
+                return (Slot::Leased, None);
+            }
             Some(addr) if world.is_busy(addr) => return (Slot::Later, None),
             Some(addr) => match specific(world, service, addr, takes) {
                 Ok(pool) => return (Slot::Takes(addr, Some(pool)), None),
@@ -193,10 +212,36 @@ fn sharing_refused(addr: IpAddr, holder: &HolderView, clash: Clash) -> Refusal {
     Refusal::SharingRefused(addr, format!("Service {}", holder.key), clash)
 }
 
-/// The lowest address of those with the Service's sharing key that it may share.
+/// The Service with the terms on which it may share: its own, else those of a namespace that lets all
+/// its Services share, as long as it does and for as long after as the Service has an address so.
+pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView {
+    let by_leave = || {
+        let recorded = world.claims_naming(&service).filter_map(|claim| claim.holder(&service));
+        let mut recorded = recorded.map(HolderView::shares_by_map);
+        recorded.any(|by_map| by_map)
+            || (world.lets_share(service.key.namespace())
+                && place(world, &service, &[]) == Place::Annotation)
+    };
+    if service.terms.is_none() && by_leave() {
+        service.terms = Some(Arc::clone(&service.terms_by_map));
+    }
+    service
+}
+
+/// The first address, in the order of its pool, of those with the Service's sharing key that it may
+/// share.
 fn shared(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> Option<Slot> {
     let key = service.terms.as_ref()?.key.as_ref()?;
-    for addr in world.sharing.get(key)?.iter().filter(|addr| Family::of(**addr) == family) {
+    if key == words::SHARING_KEY_BY_MAP && family == Family::V6 {
+        return None;
+    }
+    let addrs = world.sharing.get(key)?.iter();
+    let mut addrs: Vec<_> = addrs.filter(|addr| Family::of(**addr) == family).collect();
+    let first = meant_for(world, service).and_then(|view| view.pool.as_ref().ok());
+    if first.is_some_and(|pool| pool.descending) {
+        addrs.reverse();
+    }
+    for addr in addrs {
         // Whoever takes it now may be one to share it with. If not, there is nothing to wait for,
         // and somebody younger might take what is left meanwhile.
         let claim = world.claim_to_be(*addr);
@@ -250,7 +295,7 @@ fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
         if claim.left_by_namesake(service) {
             return Slot::Has(addr);
         }
-        if let Err(refusal) = may_join(claim, service) {
+        if let Err(refusal) = may_join(world, claim, service) {
             return Slot::Disputed(refusal);
         }
     }
@@ -259,10 +304,14 @@ fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
 }
 
 /// Whether the Service may have an address together with those who have it.
-fn may_join(claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
+fn may_join(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
     let addr = claim.addr;
     let full = claim.holders().len() >= Holder::MOST;
-    if claim.holders().is_empty() || service.terms.is_none() || full {
+    // Who shares by leave of its namespace needs that of all the others' as well.
+    let by_leave =
+        |holder: &HolderView| !holder.shares_by_map() || world.lets_share(holder.key.namespace());
+    let all_agree = claim.holders().iter().all(by_leave);
+    if claim.holders().is_empty() || service.terms.is_none() || full || !all_agree {
         return Err(Refusal::TakenBy(addr, claim.described()));
     }
     if let Some(kept) = claim.reserved.as_ref().filter(|kept| !kept.is_for(&service.key)) {
@@ -274,7 +323,7 @@ fn may_join(claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
 
 /// Whether it may be given to the Service, too: what somebody outside the ledger has never is.
 fn may_be_given(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
-    may_join(claim, service)?;
+    may_join(world, claim, service)?;
     let outsider = world.outsider(claim.addr);
     outsider.map_or(Ok(()), |outsider| Err(Refusal::TakenBy(claim.addr, outsider)))
 }
@@ -286,6 +335,10 @@ fn any(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> S
     for (name, view) in candidates(world, service) {
         let given = view.ok_or(Verdict::Missing).and_then(|view| {
             serves(world, view, service)?;
+            match (view.leases, family) {
+                (Leases::All, _) | (Leases::V4Part, Family::V4) => return Ok(ANY_LEASE),
+                (Leases::V4Part, Family::V6) | (Leases::No, _) => {}
+            }
             let first = world.book.first_free(&name, family, service.pools.is_some());
             // A quota is in the way only of what the pool would give.
             if matches!(first, Ok(_) | Err(Verdict::Full(_))) {
@@ -294,6 +347,7 @@ fn any(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> S
             first
         });
         match given {
+            Ok(ANY_LEASE) => return Slot::Leased,
             Ok(addr) => return Slot::Takes(addr, Some(name)),
             Err(verdict) => verdicts.push((name, verdict)),
         }
@@ -343,6 +397,9 @@ pub(super) fn place(world: &World, service: &ServiceView, addrs: &[IpAddr]) -> P
 /// An address that stands where the Service is announced from, and that it has no claim on: its user
 /// wrote it there, or an operator we replace.
 fn written_by_its_user(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
+    if addr == ANY_LEASE {
+        return Slot::Leased;
+    }
     let kept = world.claim(addr).and_then(ClaimView::waits_for);
     let slot = if kept.is_some_and(|kept| kept.is_for(&service.key)) && !world.is_busy(addr) {
         Slot::Takes(addr, world.book.pool_of(addr).map(|pool| pool.name.clone()))

@@ -29,6 +29,7 @@ pub(super) fn service(key: &str) -> ServiceView {
         at_odds: false,
         pools: None,
         terms: None,
+        terms_by_map: Arc::default(),
         labels: std::collections::BTreeMap::new(),
         shows: Vec::new(),
         shows_other: false,

@@ -85,6 +85,7 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
         request,
         pools: pools_asked(&object.metadata),
         terms: terms.ok().flatten().map(Arc::new),
+        terms_by_map: convert::terms_by_map(spec).into(),
         labels: object.metadata.labels.clone().unwrap_or_default(),
         place,
         shows_other: place == Place::Status && in_status.len() < ingress.len(),

@@ -299,7 +299,7 @@ impl Planner {
             self.release_all_but(key, &shows, now, effects);
             return;
         }
-        let service = service.clone();
+        let service = decide::with_terms(&self.world, service.clone());
         if let Some((delay, refused)) = self.service_delays.get(key)
             && delay.holds(now)
         {

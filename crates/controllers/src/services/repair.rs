@@ -9,6 +9,7 @@ use landfall_api::Finding;
 use landfall_ipam::{ClaimFact, HolderFact, PoolName, Violation, check};
 
 use super::{
+    decide::with_terms,
     view::{ClaimView, HolderView, Leftover, ServiceKey, ServiceView, Tenure},
     world::World,
 };
@@ -112,7 +113,7 @@ fn holder_fact(
         id,
         shows: service.shows.iter().copied().filter(known).collect(),
         namespace: service.key.namespace().to_owned(),
-        terms: service.terms.as_deref().cloned(),
+        terms: with_terms(world, service.clone()).terms.as_deref().cloned(),
     }
 }
 

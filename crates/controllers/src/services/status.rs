@@ -12,6 +12,7 @@ use landfall_api::{
 use landfall_ipam::{PoolCount, Reason, Refusal};
 
 use super::{
+    decide::ANY_LEASE,
     effect::{About, Note},
     plan::summary,
     repair::Found,
@@ -45,6 +46,9 @@ impl Said {
         let from: Vec<_> = addrs
             .iter()
             .map(|addr| {
+                if *addr == ANY_LEASE {
+                    return format!("{addr}: kube-vip asks DHCP for an address");
+                }
                 let others = world.shown_without_claim(*addr);
                 also_shown.extend(others.map(|key| {
                     format!("{addr} is also shown by Service {key}, which has no claim on it")

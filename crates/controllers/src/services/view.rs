@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::Selector;
-use landfall_api::{IPGroupStatus, Quota, kube_vip::PoolMap};
+use landfall_api::{
+    IPGroupStatus, Quota,
+    kube_vip::{Leases, PoolMap},
+    words,
+};
 use landfall_ipam::{Clash, Family, Party, Pool, PoolName, Refusal, Terms, clash};
 
 /// `namespace/name` of a Service. Cheap to clone.
@@ -122,6 +126,8 @@ pub(crate) struct ServiceView {
     pub pools: Option<Vec<PoolName>>,
     /// On which terms it would share an address; `None` if with nobody.
     pub terms: Option<Arc<Terms>>,
+    /// The same where its namespace lets all its Services share.
+    pub terms_by_map: Arc<Terms>,
     pub labels: BTreeMap<String, String>,
     /// Where it shows addresses; the status, as long as it shows none.
     pub place: Place,
@@ -189,6 +195,12 @@ impl HolderView {
     /// Its side of a sharing.
     pub(crate) fn party(&self) -> Party<'_> {
         (self.key.namespace(), self.terms.as_deref())
+    }
+
+    /// Whether it has the address on the terms of a namespace that lets all its Services share.
+    pub(crate) fn shares_by_map(&self) -> bool {
+        let key = self.terms.as_ref().and_then(|terms| terms.key.as_deref());
+        key == Some(words::SHARING_KEY_BY_MAP)
     }
 
     /// Whether this names that very Service, not one of the same name made later.
@@ -269,10 +281,14 @@ impl ClaimView {
     /// With whom of the other holders the Service may not share the address, and why. What stands
     /// in the claim was agreed: a holder that has not changed since may stay, whoever else came.
     pub(crate) fn clash(&self, service: &ServiceView) -> Option<(&HolderView, Clash)> {
-        if self.holder(service).is_some_and(|holder| holder.terms == service.terms) {
+        let own = self.holder(service);
+        // Who shares by leave of its namespace does so until it leaves, whatever becomes of the leave.
+        let by_leave = || own.filter(|own| own.shares_by_map()).map(|_| &service.terms_by_map);
+        let terms = service.terms.as_ref().or_else(by_leave);
+        if own.is_some_and(|own| own.terms.as_ref() == terms) {
             return None;
         }
-        let newcomer = (service.key.namespace(), service.terms.as_deref());
+        let newcomer = (service.key.namespace(), terms.map(AsRef::as_ref));
         let mut others = self.holders().iter().filter(|holder| holder.key != service.key);
         others.find_map(|holder| Some((holder, clash(newcomer, holder.party())?)))
     }
@@ -345,6 +361,8 @@ pub(crate) struct PoolView {
     pub rank: Rank,
     /// Where those that it serves show their addresses.
     pub place: Place,
+    /// Which families it leaves to DHCP.
+    pub leases: Leases,
     /// What else its `ConfigMap` says.
     pub map: Option<Arc<PoolMap>>,
     pub quota: Option<Quota>,
@@ -379,6 +397,7 @@ impl PoolView {
             class: None,
             rank: Rank::Usual,
             place: Place::Status,
+            leases: Leases::No,
             map: None,
             quota: None,
             retain_for: None,

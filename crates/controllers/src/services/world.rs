@@ -96,6 +96,12 @@ impl World {
         self.all_pools().any(|pool| pool.class.as_deref() == Some(class))
     }
 
+    /// Whether a namespace lets all its Services share addresses.
+    pub(super) fn lets_share(&self, namespace: &str) -> bool {
+        let map = self.all_pools().find_map(|pool| pool.map.as_ref());
+        map.is_some_and(|map| map.shares(namespace))
+    }
+
     /// Whether what was left on a Service is for us to take off.
     ///
     /// A finalizer that many operators use is so if the Service is one of those whose operator we

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use crate::stage::LONG;
 
+mod selecting;
+mod sharing;
 mod syncing;
 
 /// The `ConfigMap` with the pools.
@@ -69,4 +71,41 @@ pub(crate) async fn carries(
     })
     .await
     .unwrap()
+}
+
+/// Waits until a Service's annotation reads so.
+pub(crate) async fn annotated(services: &Api<Service>, name: &str, addrs: &str) -> Service {
+    wait::until(format!("{name} to be annotated with {addrs}"), LONG, async || {
+        let service = services.get(name).await.map_err(|error| error.to_string())?;
+        let seen = marks(&service);
+        if seen["addresses"] == *addrs {
+            Ok(service)
+        } else {
+            Err(format!("{seen}, {:?}", service.status))
+        }
+    })
+    .await
+    .unwrap()
+}
+
+/// A Service with more laid over it, as `kubectl patch` would.
+pub(crate) fn from_json(service: Service, more: &[Value]) -> Service {
+    let mut value = serde_json::to_value(service).unwrap();
+    for patch in more {
+        lay_over(&mut value, patch);
+    }
+    serde_json::from_value(value).unwrap()
+}
+
+fn lay_over(target: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in fields {
+        lay_over(&mut target[key], value);
+    }
 }

@@ -23,6 +23,8 @@ use landfall_testkit::{ControlPlane, Operator, Proxy, builders, wait};
 use serde_json::{Value, json};
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard, OnceCell};
 
+use crate::kube_vip::Map;
+
 /// No measurement: long enough for a machine that is busy with everything else.
 pub(crate) const LONG: Duration = Duration::from_secs(90);
 pub(crate) fn root() -> PathBuf {
@@ -245,6 +247,7 @@ impl Arena {
             delete(&claims, ip).await;
         }
         delete_all::<IPGroup>(&Api::all(self.client.clone())).await;
+        Map::new(&self.client).goes().await;
         delete_all::<Lease>(&Api::namespaced(self.client.clone(), NAMESPACE)).await;
         self.stage.install.grant(&self.stage.plane).await.unwrap();
     }
@@ -500,6 +503,15 @@ impl Tenant {
         .unwrap();
     }
 
+    /// Waits until somebody has an address.
+    pub(crate) async fn has_claim(&self, addr: &str) -> IP {
+        wait::until(format!("a claim on {addr}"), LONG, async || {
+            self.claim(addr).await.ok_or("there is none")
+        })
+        .await
+        .unwrap()
+    }
+
     /// Waits until the whole cluster is in order.
     pub(crate) async fn settled(&self) -> Snapshot {
         cluster::settled(&self.client, LONG).await.unwrap()
@@ -509,6 +521,14 @@ impl Tenant {
     /// address of it is left behind.
     pub(crate) async fn ends(self, pools: &[&str]) {
         self.settled().await;
+        self.clear().await;
+        for pool in pools {
+            self.delete_pool(pool).await;
+        }
+    }
+
+    /// Deletes all Services of the namespace, and waits until none of their addresses is taken.
+    pub(crate) async fn clear(&self) {
         for service in self.services.list(&ListParams::default()).await.unwrap() {
             delete(&self.services, &service).await;
         }
@@ -529,9 +549,6 @@ impl Tenant {
         })
         .await
         .unwrap();
-        for pool in pools {
-            self.delete_pool(pool).await;
-        }
     }
 }
 

@@ -129,6 +129,7 @@ pub(in crate::services) fn pools(object: &ConfigMap, class: Option<&Arc<str>>) -
         view.class = class.cloned();
         view.rank = rank;
         view.place = Place::Annotation;
+        view.leases = entry.leases;
         view.map = Some(Arc::clone(&map));
         view
     };

@@ -6,6 +6,7 @@ use landfall_ipam::PoolName;
 
 use super::{ClaimView, Leftover, Planner, PoolView, ServiceKey, ServiceView, Source};
 use crate::services::{
+    decide::ANY_LEASE,
     store::Put,
     view::{Outsider, OutsiderKind, PoolSource, Version},
 };
@@ -232,6 +233,9 @@ impl Planner {
         self.repair.stir(key);
         let showed = old.map(|old| old.shows).unwrap_or_default();
         for addr in &shows {
+            if *addr == ANY_LEASE {
+                continue;
+            }
             if self.world.shown.entry(*addr).or_default().insert(key.clone()) {
                 // Those who have it may have that to say.
                 self.mark_holders(*addr);

@@ -13,7 +13,9 @@ impl Planner {
         let same = !service.shows_other
             && service.shows.len() == addrs.len()
             && addrs.iter().all(|addr| service.shows.contains(addr));
-        unreadable || (same && decide::place(&self.world, service, addrs) == service.place)
+        // Who shows nothing shows nothing anywhere.
+        let in_place = || decide::place(&self.world, service, addrs) == service.place;
+        unreadable || (same && (addrs.is_empty() || in_place()))
     }
 
     /// Writes what the Service is to show and say, if it differs; says whether it does.

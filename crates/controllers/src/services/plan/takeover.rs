@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Effect, Now, Place, Planner, ServiceKey};
+use super::{Effect, Now, Place, Planner, ServiceKey, decide::ANY_LEASE};
 
 impl Planner {
     /// Takes what was left on a Service off it once the ledger is right about it.
@@ -38,7 +38,7 @@ impl Planner {
                 let entered = |addr: &IpAddr| {
                     let beyond =
                         service.place == Place::Status && self.world.book.pool_of(*addr).is_none();
-                    beyond || self.world.claim(*addr).is_some()
+                    beyond || *addr == ANY_LEASE || self.world.claim(*addr).is_some()
                 };
                 !self.later.contains(key)
                     && service.shows.iter().all(entered)

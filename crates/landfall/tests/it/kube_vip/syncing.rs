@@ -3,7 +3,7 @@
 use landfall_testkit::builders::load_balancer;
 use serde_json::{Value, json};
 
-use super::{Map, carries};
+use super::{Map, carries, from_json};
 use crate::stage::arena;
 
 /// What a user wrote, what the `ConfigMap` says, and what stands on the Service in the end.
@@ -84,9 +84,7 @@ async fn a_service_ends_as_the_original_left_it() {
         } else {
             map.says(&data).await;
         }
-        let mut made = serde_json::to_value(load_balancer("name")).unwrap();
-        json_patch(&mut made, &written);
-        tenant.create(serde_json::from_value(made).unwrap()).await;
+        tenant.create(from_json(load_balancer("name"), &[written])).await;
         carries(&tenant.services, "name", case, &expected).await;
         tenant.settled().await;
         tenant.delete("name").await;
@@ -95,16 +93,4 @@ async fn a_service_ends_as_the_original_left_it() {
     map.goes().await;
     tenant.ends(&[]).await;
     operator.terminate().await.unwrap();
-}
-
-/// Lays one object over another.
-fn json_patch(target: &mut Value, patch: &Value) {
-    match (target, patch) {
-        (Value::Object(target), Value::Object(patch)) => {
-            for (key, value) in patch {
-                json_patch(target.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (target, patch) => *target = patch.clone(),
-    }
 }
