@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use crate::stage::LONG;
 
+mod beyond;
+mod editing;
 mod selecting;
 mod sharing;
 mod syncing;

@@ -1,0 +1,203 @@
+//! What no test of the original pins down.
+
+use landfall_testkit::builders::load_balancer;
+use serde_json::{Value, json};
+
+use super::{Map, annotated, carries, from_json};
+use crate::stage::{Arena, Tenant, arena};
+
+const ADDRESSES: &str = "kube-vip.io/loadbalancerIPs";
+
+fn annotation(value: &str) -> Value {
+    json!({"metadata": {"annotations": {ADDRESSES: value}}})
+}
+
+fn both_families(policy: &str) -> Value {
+    json!({"spec": {"ipFamilyPolicy": policy, "ipFamilies": ["IPv4", "IPv6"]}})
+}
+
+/// Whatever is done, and then all is in order and another start writes nothing.
+async fn played(act: impl AsyncFn(&Arena, &Map, &Tenant)) {
+    let arena = arena().await;
+    let map = Map::new(&arena.client);
+    let tenant = arena.tenant("shop").await;
+    let operator = arena.operator().await;
+    act(&arena, &map, &tenant).await;
+    tenant.settled().await;
+    arena.a_start_writes_nothing().await;
+    tenant.clear().await;
+    map.goes().await;
+    operator.terminate().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_first_key_that_is_there_decides() {
+    played(async |_, map, tenant| {
+        for (data, expected) in [
+            (
+                json!({"cidr-global": "10.0.1.0/30", "range-shop": "10.0.2.1-10.0.2.3"}),
+                Ok("10.0.1.1"),
+            ),
+            (
+                json!({"range-shop": "10.0.2.1-10.0.2.3", "range-global": "10.0.1.1-10.0.1.9"}),
+                Ok("10.0.2.1"),
+            ),
+            (json!({"cidr-shop": "10.0.3.1/32", "cidr-global": "10.0.1.0/30"}), Ok("10.0.3.1")),
+            (
+                json!({"cidr-shop": "", "cidr-global": "10.0.1.0/30"}),
+                Err(("PoolInvalid", "cidr-shop")),
+            ),
+            (
+                json!({"cidr-shop": "10.0.0.1-", "cidr-global": "10.0.1.0/30"}),
+                Err(("PoolInvalid", "cidr-shop")),
+            ),
+            (json!({"cidr-other": "10.0.1.0/30"}), Err(("NoPool", ""))),
+            (json!({"cidr-shop": "10.0.0.0/32"}), Err(("Exhausted", "cidr-shop"))),
+        ] {
+            map.says(&data).await;
+            tenant.create(load_balancer("web")).await;
+            match expected {
+                Ok(addr) => drop(annotated(&tenant.services, "web", addr).await),
+                Err((reason, part)) => drop(tenant.says("web", "False", reason, part).await),
+            }
+            tenant.clear().await;
+        }
+        // A warning about it is told again by whoever comes next.
+        map.says(&json!({"cidr-shop": "10.0.0.1/32"})).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_left_to_dhcp_is_in_no_ledger() {
+    played(async |_, map, tenant| {
+        map.says(&json!({"cidr-global": "0.0.0.0/32"})).await;
+        for name in ["one", "two"] {
+            tenant.create(load_balancer(name)).await;
+            let given =
+                json!({"implementation": "kube-vip", "addresses": "0.0.0.0", "spec": "0.0.0.0"});
+            carries(&tenant.services, name, "all by DHCP", &given).await;
+        }
+        tenant.create(from_json(load_balancer("both"), &[both_families("RequireDualStack")])).await;
+        annotated(&tenant.services, "both", "0.0.0.0").await;
+        assert_eq!(tenant.claim("0.0.0.0").await, None);
+        tenant.clear().await;
+        map.says(&json!({"cidr-global": "0.0.0.0/32,2001:db8::/64"})).await;
+        tenant
+            .create(from_json(load_balancer("mixed"), &[both_families("RequireDualStack")]))
+            .await;
+        annotated(&tenant.services, "mixed", "0.0.0.0,2001:db8::").await;
+        // What DHCP gave is known to nobody but whoever reads the status.
+        map.says(
+            &json!({"cidr-global": "0.0.0.0/32,2001:db8::/64", "cidr-web": "10.0.0.1-10.0.0.2"}),
+        )
+        .await;
+        tenant.set_ingress("mixed", json!([{"ip": "10.0.0.1"}])).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_announced_for_somebody_is_given_to_nobody() {
+    played(async |arena, map, tenant| {
+        map.says(&json!({"cidr-global": "0.0.0.0/32", "cidr-web": "10.0.0.1-10.0.0.3"})).await;
+        tenant.create(load_balancer("leased")).await;
+        annotated(&tenant.services, "leased", "0.0.0.0").await;
+        tenant.set_ingress("leased", json!([{"ip": "10.0.0.1"}])).await;
+        tenant
+            .patch(
+                "leased",
+                json!({"metadata": {"annotations": {"kube-vip.io/requestedIP": "10.0.0.2"}}}),
+            )
+            .await;
+        let web = arena.tenant("web").await;
+        web.create(load_balancer("web")).await;
+        annotated(&web.services, "web", "10.0.0.3").await;
+        web.clear().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_pool_of_one_family_leaves_no_empty_annotation() {
+    played(async |_, map, tenant| {
+        map.says(&json!({"cidr-global": "10.0.0.1/32"})).await;
+        tenant.create(load_balancer("first")).await;
+        annotated(&tenant.services, "first", "10.0.0.1").await;
+        let prefers = from_json(load_balancer("second"), &[both_families("PreferDualStack")]);
+        tenant.create(prefers).await;
+        tenant.says("second", "False", "Exhausted", "").await;
+        carries(&tenant.services, "second", "waits", &json!({})).await;
+        map.says(&json!({"cidr-global": "10.0.0.1/31"})).await;
+        tenant.says("second", "False", "Exhausted", "").await;
+        map.says(&json!({"cidr-global": "10.0.0.1/32,10.0.0.2/32"})).await;
+        annotated(&tenant.services, "second", "10.0.0.2").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_annotation_that_is_no_address_harms_only_its_own_service() {
+    played(async |_, map, tenant| {
+        map.says(&json!({"cidr-global": "10.0.0.0/29", "allow-share-global": "true"})).await;
+        for (name, value, reason) in [
+            ("host", "web.example.com", Some("Unparseable")),
+            ("mixed", "10.0.0.4,web.example.com", Some("Unparseable")),
+            ("two", "10.0.0.5,10.0.0.6", Some("Unparseable")),
+            ("empty", "", None),
+        ] {
+            let before = tenant.create(from_json(load_balancer(name), &[annotation(value)])).await;
+            match reason {
+                Some(reason) => {
+                    let said =
+                        tenant.says(name, "False", reason, value.rsplit(',').next().unwrap()).await;
+                    assert_eq!(
+                        super::marks(&said)["addresses"],
+                        super::marks(&before)["addresses"]
+                    );
+                }
+                None => drop(annotated(&tenant.services, name, "10.0.0.1").await),
+            }
+        }
+        // Ports clash with all that share, so it needs one of its own.
+        tenant.create(load_balancer("web")).await;
+        annotated(&tenant.services, "web", "10.0.0.2").await;
+        for name in ["host", "two"] {
+            tenant.delete(name).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_address_outside_every_pool_is_theirs_who_wrote_it_and_says_so() {
+    played(async |_, map, tenant| {
+        map.says(&json!({"cidr-global": "10.0.0.0/29"})).await;
+        tenant.create(from_json(load_balancer("web"), &[annotation("192.0.2.7")])).await;
+        tenant.says("web", "True", "OutsidePool", "192.0.2.7").await;
+        let marks = json!({"implementation": "kube-vip", "addresses": "192.0.2.7"});
+        carries(&tenant.services, "web", "outside", &marks).await;
+        let by_spec = json!({"spec": {"loadBalancerIP": "192.0.2.8"}});
+        tenant.create(from_json(load_balancer("spec"), &[by_spec])).await;
+        let marks =
+            json!({"implementation": "kube-vip", "addresses": "192.0.2.8", "spec": "192.0.2.8"});
+        carries(&tenant.services, "spec", "outside by spec", &marks).await;
+        for addr in ["192.0.2.7", "192.0.2.8"] {
+            assert_eq!(tenant.has_claim(addr).await.spec.pool, None);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_ignored_service_gets_nothing() {
+    played(async |_, map, tenant| {
+        map.says(&json!({"cidr-global": "10.0.0.1/32"})).await;
+        let ignored = json!({"metadata": {"annotations": {"kube-vip.io/ignore": "true"}}});
+        tenant.create(from_json(load_balancer("ignored"), &[ignored])).await;
+        tenant.says("ignored", "False", "NotSelected", "").await;
+        tenant.create(load_balancer("web")).await;
+        annotated(&tenant.services, "web", "10.0.0.1").await;
+    })
+    .await;
+}
