@@ -1,5 +1,6 @@
 //! Observe, plan, apply: the controllers of Landfall, and the small parts they share.
 
+mod absent;
 mod engine;
 pub mod kinds;
 pub mod leadership;

@@ -35,7 +35,7 @@ use super::{
     wish::could_want,
     world::{Busy, World},
 };
-use crate::engine::Now;
+use crate::{absent::Absent, engine::Now};
 
 mod confirm;
 mod damp;
@@ -115,15 +115,11 @@ pub(super) struct Planner {
     expiries: BTreeSet<(Timestamp, IpAddr)>,
     /// When the next of them ends.
     expiry_at: Option<Duration>,
-    /// Services that we saw leave while something was claimed in their name.
-    left: BTreeSet<ServiceKey>,
-    /// Services that claims name and that we never saw, and since when.
-    missing: BTreeMap<ServiceKey, Duration>,
-    /// Services that claims named and that did not come in time.
-    orphaned: BTreeSet<ServiceKey>,
+    /// Services that claims name and that are not there.
+    absent: Absent,
     doubts: Doubts,
     damper: Damper,
-    /// Addresses of such with a release under way: the watch may show it before the answer comes.
+    /// Addresses of orphans with a release under way: the watch may show it before the answer comes.
     collecting: BTreeSet<IpAddr>,
     /// How many claims of such were released.
     collected: u64,
@@ -151,7 +147,8 @@ pub(super) struct Planner {
 impl Planner {
     pub(super) fn new(settings: Settings) -> Self {
         let world = World::of_class(settings.kube_vip.class.clone());
-        Self { world, settings, ..Self::default() }
+        let absent = Absent::new(settings.orphan_grace);
+        Self { world, absent, settings, ..Self::default() }
     }
 
     pub(super) fn world(&self) -> &World {
@@ -537,7 +534,7 @@ impl Planner {
                 (None, None) => Then::Free,
             };
             let (claim, holder) = (claim.clone(), holder.clone());
-            if self.orphaned.contains(key) {
+            if self.absent.is_orphaned(key) {
                 self.collecting.insert(addr);
             }
             let to_be = then.leaves(&claim, &holder).map(Box::new);

@@ -40,14 +40,12 @@ impl Planner {
         let looks = self.looks.values().copied();
         let claim_looks = self.claim_looks.values().copied();
         let services = self.service_delays.values().filter_map(|(delay, _)| delay.until);
-        let grace = self.settings.orphan_grace;
-        let missing = self.missing.values().map(|since| since.saturating_add(grace));
         let releases = self.release_delays.values().filter_map(|delay| delay.until);
         looks
             .chain(claim_looks)
             .chain(services)
             .chain(releases)
-            .chain(missing)
+            .chain(self.absent.next_due())
             .chain(self.status_at)
             .chain(self.expiry_at)
             .chain(self.world.has_listed().then(|| self.repair.next_due()))
@@ -70,15 +68,7 @@ impl Planner {
                 woken.extend(holders.iter().map(|holder| holder.key.clone()));
             }
         }
-        let grace = self.settings.orphan_grace;
-        self.missing.retain(|key, since| {
-            let over = since.saturating_add(grace) <= now.uptime;
-            if over {
-                self.orphaned.insert(key.clone());
-                woken.push(key.clone());
-            }
-            !over
-        });
+        woken.extend(self.absent.give_up(now));
         for key in woken {
             self.mark(&key);
         }

@@ -159,7 +159,7 @@ impl Planner {
     fn forget_those_without_claims(&mut self, old: &ClaimView) {
         for holder in old.holders() {
             if !self.world.held.contains_key(&holder.key) {
-                self.forget_missing(&holder.key);
+                self.absent.forget(&holder.key);
             }
         }
     }
@@ -228,7 +228,7 @@ impl Planner {
         let Put::New(old) = self.world.services.put(key.clone(), version, service, source) else {
             return;
         };
-        self.forget_missing(key);
+        self.absent.forget(key);
         self.doubts.forget(key);
         self.repair.stir(key);
         let showed = old.map(|old| old.shows).unwrap_or_default();
@@ -259,16 +259,9 @@ impl Planner {
         self.waiting.clear(&old.key);
         self.service_delays.remove(&old.key);
         if self.world.held.contains_key(&old.key) || self.is_engaged(&old.key) {
-            self.left.insert(old.key.clone());
+            self.absent.saw_leave(&old.key);
         }
         self.mark(&old.key);
-    }
-
-    /// A Service is there, or nothing is claimed in its name any more.
-    fn forget_missing(&mut self, key: &ServiceKey) {
-        self.left.remove(key);
-        self.missing.remove(key);
-        self.orphaned.remove(key);
     }
 
     /// Those who have an address are decided about again.

@@ -48,20 +48,11 @@ impl Planner {
         }
     }
 
-    /// Whether a Service that is not there may yet come: claims can be restored before Services, and
-    /// what is released then is lost. One that we saw leave does not come back.
+    /// Whether a Service that is not there and in whose name something is claimed may yet come. One
+    /// that is there and of another type does not.
     pub(super) fn may_yet_come(&mut self, key: &ServiceKey, now: Now) -> bool {
-        let gone = self.left.contains(key)
-            || self.orphaned.contains(key)
-            || self.world.leftovers.get(key).is_some();
-        if gone || !self.world.held.contains_key(key) {
-            return false;
-        }
-        if self.settings.orphan_grace.is_zero() {
-            self.orphaned.insert(key.clone());
-            return false;
-        }
-        self.missing.entry(key.clone()).or_insert(now.uptime);
-        true
+        self.world.leftovers.get(key).is_none()
+            && self.world.held.contains_key(key)
+            && self.absent.may_yet_come(key, now)
     }
 }
