@@ -28,6 +28,11 @@ pub struct Served {
 }
 
 impl Served {
+    /// A kind that we cannot do without, and do not ask for.
+    pub fn always() -> Self {
+        Self { known: watch::channel(Some(true)).1 }
+    }
+
     /// Whether the kind is served, as soon as that is known.
     pub async fn now(&mut self) -> bool {
         // Fails only when the watch has ended, and then nothing is served to anybody.
@@ -102,11 +107,39 @@ pub fn watch(
     (Served { known }, both)
 }
 
-/// Whether there are objects of a kind at all, and when that changes: to watch everything that they
-/// need costs memory that a cluster without them should not spend.
+/// Whether there is either, and when that changes.
+///
+/// The future passes on what it is told and ends only when neither tells anything any more.
+pub fn either(mut one: Served, mut other: Served) -> (Served, impl Future<Output = ()>) {
+    let (sender, known) = watch::channel(None);
+    let telling = async move {
+        loop {
+            let told = [*one.known.borrow_and_update(), *other.known.borrow_and_update()];
+            sender.send_replace(match told {
+                [Some(true), _] | [_, Some(true)] => Some(true),
+                [Some(false), Some(false)] => Some(false),
+                [None, _] | [_, None] => None,
+            });
+            tokio::select! {
+                Ok(()) = one.known.changed() => {}
+                Ok(()) = other.known.changed() => {}
+                else => return,
+            }
+        }
+    };
+    (Served { known }, telling)
+}
+
+/// Whether there are such objects of a kind at all, and when that changes: to watch everything that
+/// they need costs memory that a cluster without them should not spend.
 ///
 /// The future passes on what it sees and ends only when nobody listens any more.
-pub fn any<K>(client: Client, served: Served, listed: Listed) -> (Served, impl Future<Output = ()>)
+pub fn any<K>(
+    client: Client,
+    served: Served,
+    config: Config,
+    listed: Listed,
+) -> (Served, impl Future<Output = ()>)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
@@ -115,7 +148,7 @@ where
         let watching = || async {
             let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
             let (news, mut told) = mpsc::channel(1);
-            let stream = watcher(api, Config::default());
+            let stream = watcher(api, config.clone());
             let feeding = feed("any", stream, news, listed.clone(), |event| vec![event]);
             let counting = async {
                 let mut there = BTreeSet::new();
@@ -195,5 +228,26 @@ mod tests {
         sender.send_replace(Some(true));
         assert_eq!(served.becomes(true).now_or_never(), Some(()));
         assert_eq!(served.becomes(false).now_or_never(), None);
+    }
+
+    #[test]
+    fn either_is_there_if_one_is_and_not_before_both_are_known_not_to_be() {
+        let (one, one_known) = watch::channel(None);
+        let (other, other_known) = watch::channel(None);
+        let (mut any, telling) = either(Served { known: one_known }, Served { known: other_known });
+        let mut telling = Box::pin(telling);
+        for (case, now_one, now_other, expected) in [
+            ("nothing is known", None, None, None),
+            ("not one", Some(false), None, None),
+            ("the other alone", Some(false), Some(true), Some(true)),
+            ("neither", Some(false), Some(false), Some(false)),
+            ("one alone", Some(true), Some(false), Some(true)),
+            ("both", Some(true), Some(true), Some(true)),
+        ] {
+            one.send_replace(now_one);
+            other.send_replace(now_other);
+            assert_eq!(telling.as_mut().now_or_never(), None, "{case}");
+            assert_eq!(any.now().now_or_never(), expected, "{case}");
+        }
     }
 }

@@ -1,14 +1,16 @@
 //! The old kinds `VirtualIP` and `GroupSegmentMapping`: existing ones keep working, and become
 //! `LoadBalancer` Services with the same address when their user says so.
 //!
-//! All of it rests while there are none of them, or not even the kinds, and begins when they appear.
-//! Its memory is what the watches told plus our own writes that they have not echoed yet. With the
+//! All of it rests while there are neither `VirtualIP`s nor claims of any, and begins when they
+//! appear. Claims alone are enough, also without the kind: whose they were may be gone for good, and
+//! then they have to go, too. Its memory is what the watches told plus our own writes that they have not echoed yet. With the
 //! allocator it shares the ledger and nothing else: the claim that
 //! passes to a Service is the message.
 
 use std::{future::Future, time::Duration};
 
-use landfall_api::VirtualIP;
+use kube::runtime::watcher::Config;
+use landfall_api::{IP, VirtualIP, words::LABEL_GSM};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -48,55 +50,73 @@ const CALLS: usize = 16;
 /// Serves the old kinds until `stop`, whenever they are installed.
 ///
 /// Watches are registered with `context.readiness` at once; a kind that is not installed holds
-/// nothing up.
-pub fn run(context: Context, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
+/// nothing up. A claim waits for `orphan_grace` for a `VirtualIP` that was not there when we came.
+pub fn run(
+    context: Context,
+    orphan_grace: Duration,
+    stop: CancellationToken,
+) -> impl Future<Output = ()> + use<> {
     let register = |name| context.readiness.register(name);
     let (served, watch_virtual_ips) =
         kinds::watch(context.client.clone(), VIRTUAL_IPS, register(VIRTUAL_IPS));
     let (mappings, watch_mappings) =
         kinds::watch(context.client.clone(), MAPPINGS, register(MAPPINGS));
-    let (any, watch_any) =
-        kinds::any::<VirtualIP>(context.client.clone(), served, register("virtualips"));
+    let (any_virtual_ip, watch_any_virtual_ip) = kinds::any::<VirtualIP>(
+        context.client.clone(),
+        served.clone(),
+        Config::default(),
+        register("virtualips"),
+    );
+    let (any_claim, watch_any_claim) = kinds::any::<IP>(
+        context.client.clone(),
+        Served::always(),
+        Config::default().labels(LABEL_GSM),
+        register("ips"),
+    );
+    let (any, tell_any) = kinds::either(any_virtual_ip, any_claim);
     let listed =
         ["virtualips", "groupsegmentmappings", "ipgroups", "ips", "services"].map(register);
-    let serve = serve(context, any, mappings, listed, stop);
+    let serve = serve(context, orphan_grace, any, [served, mappings], listed, stop);
     async {
         tokio::select! {
             () = watch_virtual_ips => {}
-            () = watch_any => {}
+            () = watch_any_virtual_ip => {}
+            () = watch_any_claim => {}
+            () = tell_any => {}
             () = watch_mappings => {}
             () = serve => {}
         }
     }
 }
 
-/// Runs while there are objects of the kind, and waits while there are none.
+/// Runs while there is `any` work, and waits while there is none.
 async fn serve(
     context: Context,
-    mut served: Served,
-    mappings: Served,
+    orphan_grace: Duration,
+    mut any: Served,
+    kinds: [Served; 2],
     listed: [Listed; 5],
     stop: CancellationToken,
 ) {
     loop {
         let there = tokio::select! {
             () = stop.cancelled() => return,
-            there = served.now() => there,
+            there = any.now() => there,
         };
         if there {
             info!("serving VirtualIPs");
             let gone = stop.child_token();
             let (sender, news) = mpsc::channel(NEWS);
-            let watches = Box::pin(watch_all(&context, sender, &mappings, listed.clone()));
+            let watches = Box::pin(watch_all(&context, sender, kinds.clone(), listed.clone()));
             let migration = Migration {
-                planner: Planner::default(),
+                planner: Planner::new(orphan_grace),
                 queue: Vec::new(),
                 applier: Applier::new(context.client.clone(), &context.instance),
             };
             let leadership = context.leadership.clone();
             let engine = engine::run(migration, leadership, news, gone.clone());
             let ends = async {
-                served.becomes(false).await;
+                any.becomes(false).await;
                 gone.cancel();
                 std::future::pending::<()>().await;
             };
@@ -111,7 +131,7 @@ async fn serve(
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = served.becomes(true) => {}
+            () = any.becomes(true) => {}
         }
     }
 }
@@ -121,17 +141,17 @@ async fn serve(
 fn watch_all(
     context: &Context,
     news: mpsc::Sender<News>,
-    served: &Served,
+    [virtual_ips_served, mappings_served]: [Served; 2],
     listed: [Listed; 5],
 ) -> impl Future<Output = ()> + use<> {
     let client = &context.client;
     let [virtual_ips, mappings, groups, claims, services] = listed;
     let claims_known = claims.subscribe();
     let claims = watch::claims(client.clone(), news.clone(), claims);
-    let mappings = watch::mappings(client.clone(), news.clone(), mappings, served.clone());
+    let mappings = watch::mappings(client.clone(), news.clone(), mappings, mappings_served);
     let groups = watch::groups(client.clone(), news.clone(), groups);
     let services = watch::services(client.clone(), news.clone(), services);
-    let virtual_ips = watch::virtual_ips(client.clone(), news, virtual_ips);
+    let virtual_ips = watch::virtual_ips(client.clone(), news, virtual_ips, virtual_ips_served);
     let holders = async move {
         claims_known.await;
         tokio::join!(services, virtual_ips);

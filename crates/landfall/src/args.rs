@@ -95,8 +95,8 @@ pub struct Operator {
     )]
     pub controllers: Vec<Controller>,
 
-    /// How long a claim waits for a Service that was not there when the operator started, such as
-    /// `90s` or `5m`: a restore may bring claims before Services
+    /// How long a claim waits for a Service or `VirtualIP` that was not there when the operator
+    /// started, such as `90s` or `5m`: a restore may bring claims before their holders
     #[arg(
         long,
         env = "LANDFALL_ORPHAN_GRACE",

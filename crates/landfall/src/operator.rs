@@ -97,8 +97,9 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator) -> Result<(), Error
     }
 
     if args.controllers.contains(&Controller::Migration) {
+        let grace = args.orphan_grace;
         supervisor.add(Stage::Work, "migration", |stop| {
-            let run = Box::pin(migration::run(context, stop));
+            let run = Box::pin(migration::run(context, grace, stop));
             async {
                 run.await;
                 Ok::<_, Infallible>(())

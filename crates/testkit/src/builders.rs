@@ -171,6 +171,12 @@ pub fn virtual_ip_claim(addr: IpAddr, mapping: &str, owner: &str) -> IP {
     labelled_claim(addr, words::LABEL_GSM, mapping, owner)
 }
 
+/// The Service that shows a `VirtualIP`'s address, as far as anybody looks at it.
+pub fn virtual_ip_copy(virtual_ip: &str, addr: &str) -> Service {
+    let copy = load_balancer(&format!("{virtual_ip}-keepalived-clone")).of_type("ClusterIP");
+    copy.with_spec(|spec| spec.external_ips = Some(vec![addr.into()]))
+}
+
 fn labelled_claim(addr: IpAddr, key: &str, value: &str, owner: &str) -> IP {
     let mut ip = bare_claim(addr);
     ip.labels_mut().insert(key.into(), value.into());

@@ -261,14 +261,17 @@ fn owner(tenure: &Tenure) -> String {
     Key::new(holder.namespace.as_deref().unwrap_or_default(), &holder.name).to_string()
 }
 
-/// Exactly one of the two labels tells whose it is; the other goes.
+/// Exactly one of the two labels tells whose it is; the other goes. The one of a `VirtualIP` is there
+/// in any case, though it may name no mapping: by it such claims are found when nothing else is left.
 fn labels(tenure: &Tenure) -> [(&'static str, Option<String>); 2] {
     let (mapping, group) = match tenure {
-        Tenure::VirtualIp { mapping, .. } => (mapping.as_deref(), None),
+        Tenure::VirtualIp { mapping, .. } => {
+            // A name that is too long for a label is left out, as for pools.
+            let name = mapping.as_deref().and_then(words::ipgroup_label);
+            (Some(name.unwrap_or_default()), None)
+        }
         Tenure::Service { pool, .. } => (None, pool_label(pool)),
     };
-    // A name that is too long for a label is left out, as for pools.
-    let mapping = mapping.and_then(words::ipgroup_label);
     [
         (words::LABEL_GSM, mapping.map(str::to_owned)),
         (words::LABEL_IPGROUP, group.map(str::to_owned)),
@@ -314,4 +317,26 @@ fn claim(written: kube::Result<IP>) -> Result<Answer, Failure> {
 fn service(written: kube::Result<Service>) -> Result<Answer, Failure> {
     let written = written.map_err(|error| failure(&error))?;
     Ok(Answer::Service(Box::new(observe::service(written))))
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::Holder;
+    use landfall_ipam::PoolName;
+
+    use super::*;
+
+    #[test]
+    fn the_label_tells_whose_a_claim_is_whatever_its_mapping_is_called() {
+        let long = "m".repeat(80);
+        let (gsm, ipgroup) = (words::LABEL_GSM, words::LABEL_IPGROUP);
+        for (mapping, expected) in [(Some("dmz"), "dmz"), (Some(&*long), ""), (None, "")] {
+            let holder = Holder::default();
+            let tenure = Tenure::VirtualIp { holder, mapping: mapping.map(Arc::from) };
+            assert_eq!(labels(&tenure), [(gsm, Some(expected.to_owned())), (ipgroup, None)]);
+        }
+        let pool = PoolName::new("IPGroup/dmz");
+        let tenure = Tenure::Service { holder: Holder::default(), pool };
+        assert_eq!(labels(&tenure), [(gsm, None), (ipgroup, Some("dmz".to_owned()))]);
+    }
 }

@@ -20,6 +20,7 @@ use super::{
     world::{World, shows},
 };
 use crate::{
+    absent::Absent,
     engine::Now,
     services::{
         plan::{Delay, Watched, delay_after},
@@ -32,6 +33,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum News {
     VirtualIps(Watched<Key, VirtualIpView>),
+    /// The kind itself is not there.
+    NoVirtualIps,
     Mappings(Watched<Arc<str>, MappingView>),
     Groups(Watched<PoolName, Box<PoolView>>),
     Claims(Watched<IpAddr, ClaimView>),
@@ -53,11 +56,17 @@ pub(super) struct Planner {
     /// The claim or Service that the call of each `VirtualIP` is about.
     calls: BTreeMap<Key, (Option<IpAddr>, Option<Key>)>,
     setbacks: BTreeMap<Key, Setback>,
-    /// Where claims that name each `VirtualIP` are, whether it exists or not. Some may be gone.
+    /// Where claims that name each `VirtualIP` are, whether it exists or not.
     named: BTreeMap<Key, BTreeSet<IpAddr>>,
+    /// `VirtualIPs` that claims name and that are not there.
+    absent: Absent,
 }
 
 impl Planner {
+    pub(super) fn new(orphan_grace: Duration) -> Self {
+        Self { absent: Absent::new(orphan_grace), ..Self::default() }
+    }
+
     /// Looks at everything anew, as after gaining leadership.
     pub(super) fn reconsider_all(&mut self) {
         self.dirty.extend(self.world.virtual_ips.keys().cloned());
@@ -66,7 +75,8 @@ impl Planner {
 
     /// The uptime at which there is something to do even without news.
     pub(super) fn next_due(&self) -> Option<Duration> {
-        self.setbacks.values().filter_map(|setback| setback.delay.until).min()
+        let setbacks = self.setbacks.values().filter_map(|setback| setback.delay.until);
+        setbacks.chain(self.absent.next_due()).min()
     }
 
     /// What to do now. Each effect counts as under way until its report comes in.
@@ -81,6 +91,7 @@ impl Planner {
                 self.dirty.insert(key.clone());
             }
         }
+        self.dirty.extend(self.absent.give_up(now));
         while let Some(key) = self.dirty.pop_first() {
             if self.calls.contains_key(&key) {
                 continue; // its report marks it again
@@ -93,18 +104,19 @@ impl Planner {
         effects
     }
 
-    fn next(&self, key: &Key, now: Now) -> Option<Effect> {
+    fn next(&mut self, key: &Key, now: Now) -> Option<Effect> {
         let setback = self.setbacks.get(key).filter(|setback| setback.delay.holds(now));
-        let vip = self.world.virtual_ips.get(key);
-        let step = vip.and_then(|vip| plan::plan(&self.world, vip));
         let left_over = || plan::left_over(&self.world, key, self.named.get(key)?);
-        let step = step.or_else(left_over)?;
-        match (setback, vip) {
-            (None, _) => Some(step),
-            (Some(Setback { words: Some(words), .. }), Some(vip)) => {
-                plan::refused(vip, &step, words)
-            }
-            (Some(_), _) => None,
+        let Some(vip) = self.world.virtual_ips.get(key) else {
+            let waits = self.named.contains_key(key) && self.absent.may_yet_come(key, now);
+            return if waits || setback.is_some() { None } else { left_over() };
+        };
+        // One that another of its name replaced is not waited for: its uid never comes back.
+        let step = plan::plan(&self.world, vip).or_else(left_over)?;
+        match setback {
+            None => Some(step),
+            Some(Setback { words: Some(words), .. }) => plan::refused(vip, &step, words),
+            Some(Setback { words: None, .. }) => None,
         }
     }
 
@@ -159,12 +171,10 @@ impl Planner {
             }
             Answer::Claim(claim) => self.put_claim(claim, Source::Own),
             Answer::Released => {
-                if let Effect::Release { claim, .. } = effect {
-                    self.world.claims.bury(&claim.addr, claim.version);
-                    if let Some(key) = claim.named_virtual_ip() {
-                        self.forget(key, claim.addr);
-                    }
-                    self.wake_about(claim.addr);
+                if let Effect::Release { claim, .. } = effect
+                    && let Some(old) = self.world.claims.bury(&claim.addr, claim.version)
+                {
+                    self.claim_left(&old);
                 }
             }
             Answer::Service(service) => self.put_service(*service, Source::Own),
@@ -185,6 +195,7 @@ impl Planner {
     pub(super) fn on_news(&mut self, news: News) {
         match news {
             News::VirtualIps(watched) => self.on_virtual_ips(watched),
+            News::NoVirtualIps => self.on_no_virtual_ips(),
             News::Mappings(watched) => self.on_mappings(watched),
             News::Groups(watched) => self.on_groups(watched),
             News::Claims(watched) => self.on_claims(watched),
@@ -197,8 +208,9 @@ impl Planner {
             Watched::ListBegins => self.world.virtual_ips.begin_list(),
             Watched::Is(_, _, vip) => self.put_virtual_ip(vip, Source::Watch),
             Watched::IsNot(key, version) => {
-                self.world.virtual_ips.remove(&key, version, false);
-                self.virtual_ip_left(&key);
+                if self.world.virtual_ips.remove(&key, version, false).is_some() {
+                    self.virtual_ip_left(&key);
+                }
             }
             Watched::ListEnds => {
                 for (key, _) in self.world.virtual_ips.end_list().vanished {
@@ -209,15 +221,29 @@ impl Planner {
         }
     }
 
+    /// Not one of them was seen to leave: a definition that is put back may bring them all back. So
+    /// their claims are waited with as if they had never been seen.
+    fn on_no_virtual_ips(&mut self) {
+        self.world.virtual_ips.begin_list();
+        for (key, _) in self.world.virtual_ips.end_list().vanished {
+            self.setbacks.remove(&key);
+        }
+        self.reconsider_all();
+    }
+
     fn put_virtual_ip(&mut self, vip: VirtualIpView, source: Source) {
         let (key, version) = (vip.key.clone(), vip.version);
         if let Put::New(_) = self.world.virtual_ips.put(key.clone(), version, vip, source) {
+            self.absent.forget(&key);
             // Others of the same Service may have waited for it.
             self.wake_in(key.namespace());
         }
     }
 
     fn virtual_ip_left(&mut self, key: &Key) {
+        if self.named.contains_key(key) {
+            self.absent.saw_leave(key);
+        }
         self.setbacks.remove(key);
         self.dirty.insert(key.clone());
         self.wake_in(key.namespace());
@@ -264,14 +290,13 @@ impl Planner {
             Watched::IsNot(addr, version) => {
                 let pinned = self.calls.values().any(|(about, _)| *about == Some(addr));
                 if let Some(old) = self.world.claims.remove(&addr, version, pinned) {
-                    if let Some(key) = old.named_virtual_ip() {
-                        self.forget(key, addr);
-                    }
-                    self.wake_about(addr);
+                    self.claim_left(&old);
                 }
             }
             Watched::ListEnds => {
-                drop(self.world.claims.end_list());
+                for (_, old) in self.world.claims.end_list().vanished {
+                    self.claim_left(&old);
+                }
                 self.reconsider_all();
             }
         }
@@ -279,13 +304,24 @@ impl Planner {
 
     fn put_claim(&mut self, claim: ClaimView, source: Source) {
         let (addr, version) = (claim.addr, claim.version);
-        if let Some(key) = claim.named_virtual_ip() {
+        let key = claim.named_virtual_ip().cloned();
+        let Put::New(old) = self.world.claims.put(addr, version, claim, source) else { return };
+        if let Some(key) = &key {
             self.named.entry(key.clone()).or_default().insert(addr);
             self.dirty.insert(key.clone());
         }
-        if let Put::New(_) = self.world.claims.put(addr, version, claim, source) {
-            self.wake_about(addr);
+        let before = old.as_ref().and_then(ClaimView::named_virtual_ip);
+        if let Some(before) = before.filter(|before| key.as_ref() != Some(before)) {
+            self.forget(before, addr);
         }
+        self.wake_about(addr);
+    }
+
+    fn claim_left(&mut self, old: &ClaimView) {
+        if let Some(key) = old.named_virtual_ip() {
+            self.forget(key, old.addr);
+        }
+        self.wake_about(old.addr);
     }
 
     fn on_services(&mut self, watched: Watched<Key, Box<Service>>) {
@@ -322,11 +358,13 @@ impl Planner {
         self.dirty.extend(claims.filter_map(ClaimView::named_virtual_ip).cloned());
     }
 
+    /// A claim names a `VirtualIP` no longer.
     fn forget(&mut self, key: &Key, addr: IpAddr) {
         if let Some(addrs) = self.named.get_mut(key) {
             addrs.remove(&addr);
             if addrs.is_empty() {
                 self.named.remove(key);
+                self.absent.forget(key);
             }
         }
     }

@@ -19,17 +19,33 @@ use crate::{
     services::{plan::Watched, watch::feed},
 };
 
-pub(super) async fn virtual_ips(client: Client, news: mpsc::Sender<News>, listed: Listed) {
+/// `VirtualIPs`, as long as their kind is served: claims of them can be left without it.
+pub(super) async fn virtual_ips(
+    client: Client,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+    served: Served,
+) {
     let api: Api<DeserializeGuard<VirtualIP>> = Api::all(client);
-    let read = |object: DeserializeGuard<VirtualIP>| {
-        let gone = (observe::key(object.meta()), observe::version(object.meta()));
-        // One that cannot be read counts as absent.
-        match observe::virtual_ip(object) {
-            Some(view) => Watched::Is(view.key.clone(), view.version, view),
-            None => Watched::IsNot(gone.0, gone.1),
-        }
+    let watching = || async {
+        let read = |object: DeserializeGuard<VirtualIP>| {
+            let gone = (observe::key(object.meta()), observe::version(object.meta()));
+            // One that cannot be read counts as absent.
+            match observe::virtual_ip(object) {
+                Some(view) => Watched::Is(view.key.clone(), view.version, view),
+                None => Watched::IsNot(gone.0, gone.1),
+            }
+        };
+        let stream = watcher(api.clone(), Config::default());
+        let (news, listed) = (news.clone(), listed.clone());
+        kind("virtualips", stream, news, listed, News::VirtualIps, read).await;
     };
-    kind("virtualips", watcher(api, Config::default()), news, listed, News::VirtualIps, read).await;
+    let none = || async {
+        news.send(News::NoVirtualIps).await?;
+        listed.done();
+        Ok::<(), SendError<News>>(())
+    };
+    kinds::whenever_served(served, watching, none).await;
 }
 
 /// Mappings, as long as their kind is served: without it there are none.

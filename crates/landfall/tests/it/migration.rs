@@ -4,6 +4,7 @@ mod admission;
 mod crashes;
 mod exposing;
 mod migrating;
+mod orphans;
 mod recorded;
 
 use k8s_openapi::api::core::v1::Service;

@@ -2,7 +2,10 @@ use kube::core::DeserializeGuard;
 use landfall_api::{IP, VirtualIP};
 use serde_json::json;
 
-use super::*;
+use super::{
+    super::view::{Named, Whose},
+    *,
+};
 use crate::services::view::Version;
 
 fn now(seconds: u64) -> Now {
@@ -61,8 +64,16 @@ fn service(addrs: &[&str], version: u64) -> News {
 fn known(vip: VirtualIpView) -> Planner {
     let mut planner = Planner::default();
     lists(&mut planner);
-    planner.on_news(News::VirtualIps(Watched::Is(vip.key.clone(), vip.version, vip)));
+    planner.on_news(there(vip));
     planner
+}
+
+fn there(vip: VirtualIpView) -> News {
+    News::VirtualIps(Watched::Is(vip.key.clone(), vip.version, vip))
+}
+
+fn gone(version: u64) -> News {
+    News::VirtualIps(Watched::IsNot(Key::new("shop", "web"), Version(version)))
 }
 
 #[test]
@@ -156,6 +167,75 @@ fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() 
     let mut planner = known(VirtualIpView { deleting: true, ..vip(5) });
     planner.on_news(is(claim("u", 6)));
     assert_eq!(released(&mut planner), 0, "it has no finalizer, so it is about to vanish");
-    planner.on_news(News::VirtualIps(Watched::IsNot(Key::new("shop", "web"), Version(8))));
+    planner.on_news(gone(8));
     assert_eq!(released(&mut planner), 1);
+}
+
+/// Five minutes, and the claim is known from second 10 on.
+#[test]
+fn a_claim_waits_for_one_that_was_never_seen_and_not_for_one_that_left() {
+    // On its way out, so that nothing else is done for it.
+    let vip = || there(VirtualIpView { deleting: true, ..vip(5) });
+    let held = || is(claim("u", 6));
+    // A list without it, after the watch was broken.
+    let lost = || [Watched::ListBegins, Watched::ListEnds].map(News::VirtualIps);
+    for (case, first, then, expected) in [
+        ("never seen", vec![held()], vec![], Some(310)),
+        ("seen to leave", vec![vip(), held()], vec![gone(8)], Some(20)),
+        ("gone when the watch was back", vec![vip(), held()], lost().into(), Some(20)),
+        ("its kind went", vec![vip(), held()], vec![News::NoVirtualIps], Some(320)),
+        ("without its kind", vec![News::NoVirtualIps, held()], vec![], Some(310)),
+        ("came late", vec![held()], vec![vip()], None),
+        ("came late and left", vec![held()], vec![vip(), gone(8)], Some(20)),
+        ("cannot be read", vec![held(), gone(5)], vec![], Some(310)),
+        ("shown at first", vec![held(), service(&["10.0.0.1"], 7)], vec![], None),
+    ] {
+        let mut planner = Planner::new(Duration::from_mins(5));
+        lists(&mut planner);
+        let mut then = Some(then);
+        for news in first {
+            planner.on_news(news);
+        }
+        let mut released = None;
+        for seconds in 10..400 {
+            if seconds == 20 {
+                then.take().into_iter().flatten().for_each(|news| planner.on_news(news));
+            }
+            for (_, effect) in planner.plan(now(seconds)) {
+                assert_eq!(effect.word(), "release", "{case}");
+                released = released.or(Some(seconds));
+            }
+            if released.is_none() && expected.is_some() && seconds >= 20 {
+                let due = planner.next_due().map(|due| due.as_secs());
+                assert_eq!(due, expected, "{case}: it is not forgotten");
+            }
+        }
+        assert_eq!(released, expected, "{case}");
+    }
+}
+
+#[test]
+fn a_claim_that_was_shown_for_longer_than_the_grace_goes_when_it_is_shown_no_more() {
+    let mut planner = Planner::new(Duration::from_mins(5));
+    lists(&mut planner);
+    planner.on_news(service(&["10.0.0.1"], 3));
+    planner.on_news(is(claim("u", 4)));
+    assert_eq!(planner.plan(now(10)), []);
+    assert_eq!(planner.plan(now(310)), []);
+    assert_eq!(planner.next_due(), None, "it waits for somebody, not for the clock");
+    planner.on_news(service(&[], 5));
+    assert_eq!(planner.plan(now(311)).len(), 1);
+}
+
+#[test]
+fn a_claim_that_passed_on_is_nobodys_to_wait_for() {
+    let mut planner = Planner::new(Duration::from_mins(5));
+    lists(&mut planner);
+    planner.on_news(is(claim("u", 4)));
+    assert_eq!(planner.plan(now(10)), []);
+    let named = Named { key: Key::new("shop", "web"), uid: Some("s".to_owned()) };
+    let whose = Whose::Services { named: vec![named], whole: true };
+    planner.on_news(is(ClaimView { whose, ..claim("u", 5) }));
+    assert_eq!(planner.next_due(), None);
+    assert_eq!(planner.plan(now(400)), []);
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
 use landfall_testkit::builders::{
     PoolBuilder as _, ServiceBuilder as _, bare_claim, load_balancer, original_claim, pool,
-    segment, virtual_ip_claim,
+    segment, virtual_ip_claim, virtual_ip_copy,
 };
 use landfall_testkit::cluster::{Recorder, shown};
 use landfall_testkit::wait;
@@ -92,7 +92,9 @@ async fn claims_of_the_original_operator_are_respected_completed_and_tidied() {
     let outside = tenant.set_ingress("outside", json!([{"ip": "203.0.113.5"}])).await;
     tenant.create(load_balancer("named")).await;
     let named = tenant.set_ingress("named", json!([{"hostname": "lb.example.com"}])).await;
-    // "IP object with label gsm: counts as used for every IPGroup"
+    // "IP object with label gsm: counts as used for every IPGroup". The kind is gone, but the copy is
+    // not, so that it is no orphan.
+    tenant.create(virtual_ip_copy("steady", "10.7.2.12")).await;
     let virtual_ip = virtual_ip_claim(ip("10.7.2.12"), "old", &tenant.key("steady"));
     let virtual_ip = tenant.make_claim(&virtual_ip).await;
 

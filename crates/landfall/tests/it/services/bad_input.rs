@@ -5,7 +5,7 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use landfall_testkit::builders::{
     PoolBuilder as _, ServiceBuilder as _, bare_claim, load_balancer, pool, segment,
-    virtual_ip_claim,
+    virtual_ip_claim, virtual_ip_copy,
 };
 use landfall_testkit::cluster::shown;
 use landfall_testkit::wait;
@@ -68,6 +68,8 @@ async fn a_request_that_cannot_be_granted_is_refused_with_its_reason_and_takes_n
 async fn a_claim_that_is_nobodys_service_counts_as_taken_and_is_never_touched() {
     let tenant = tenant("bad-claims").await;
     let by_hand = tenant.make_claim(&bare_claim(ip("10.2.2.0"))).await;
+    // As long as its copy shows the address, nobody takes it for an orphan.
+    tenant.create(virtual_ip_copy("web", "10.2.2.1")).await;
     let virtual_ip = virtual_ip_claim(ip("10.2.2.1"), "old", "bad-claims/web");
     let virtual_ip = tenant.make_claim(&virtual_ip).await;
     tenant.pool(pool("bad-claims", &["10.2.2.0/30"]).only_for("bad-claims")).await;
@@ -95,7 +97,7 @@ async fn a_claim_that_is_nobodys_service_counts_as_taken_and_is_never_touched() 
     tenant.shows("last", &["10.2.2.3"]).await;
     tenant.delete_claim("10.2.2.0").await;
     tenant.shows("asks-hand", &["10.2.2.0"]).await;
-    tenant.delete_claim("10.2.2.1").await;
+    tenant.delete("web-keepalived-clone").await;
     tenant.shows("asks-virtual", &["10.2.2.1"]).await;
     tenant.ends(&["bad-claims"]).await;
 }
