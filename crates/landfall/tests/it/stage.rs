@@ -253,6 +253,17 @@ impl Arena {
     }
 }
 
+/// Whether an operator thinks that it leads.
+pub(crate) async fn leads(operator: &Operator) -> Result<(), String> {
+    let text = operator.metrics().await.map_err(|error| format!("{error:?}"))?;
+    if text.contains("\nlandfall_leader 1\n") { Ok(()) } else { Err("it does not lead".into()) }
+}
+
+pub(crate) async fn comes_to_lead(operator: &Operator) {
+    let what = format!("operator {} to lead", operator.pid());
+    wait::until(what, LONG, async || leads(operator).await).await.unwrap();
+}
+
 /// How often the lease is renewed, every two seconds, before an operator counts as idle.
 const RENEWALS: usize = 4;
 

@@ -1,12 +1,15 @@
 //! Operators that die, sleep and wake at the worst moment.
 
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use landfall_testkit::builders::{load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, Snapshot};
 use landfall_testkit::random::Random;
-use landfall_testkit::{Operator, wait};
+use landfall_testkit::wait;
 
 use super::many::{all_served, burst, churn};
-use crate::stage::{LONG, Tenant, arena};
+use crate::stage::{LONG, Tenant, arena, comes_to_lead, leads};
 
 async fn claims_reach(tenant: &Tenant, count: usize) {
     wait::until(format!("{count} claims"), LONG, async || {
@@ -64,11 +67,6 @@ async fn an_operator_killed_anywhere_in_a_churn_leaves_nothing_behind() {
     drop(operator);
 }
 
-async fn leads(operator: &Operator) -> Result<(), String> {
-    let text = operator.metrics().await.map_err(|error| format!("{error:?}"))?;
-    if text.contains("\nlandfall_leader 1\n") { Ok(()) } else { Err("it does not lead".into()) }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_sleeps_past_its_lease_does_no_harm_when_it_wakes() {
     let arena = arena().await;
@@ -76,7 +74,7 @@ async fn a_leader_that_sleeps_past_its_lease_does_no_harm_when_it_wakes() {
     tenant.pool(pool("crash-leader", &["10.8.2.0/24"])).await;
     let recorder = Recorder::start(&tenant.client).await.unwrap();
     let first = arena.operator_with(&[]).await;
-    wait::until("the first to lead", LONG, async || leads(&first).await).await.unwrap();
+    comes_to_lead(&first).await;
     let second = arena.operator_with(&[]).await;
     second.wait_ready(LONG).await.unwrap();
 
@@ -84,7 +82,7 @@ async fn a_leader_that_sleeps_past_its_lease_does_no_harm_when_it_wakes() {
     burst(&tenant, names.clone()).await;
     claims_reach(&tenant, 20).await;
     first.stop_signal().unwrap();
-    wait::until("the second to lead", LONG, async || leads(&second).await).await.unwrap();
+    comes_to_lead(&second).await;
     // It works while the other sleeps, and is at work when the other wakes.
     for name in &names[..20] {
         tenant.delete(name).await;
@@ -100,7 +98,7 @@ async fn a_leader_that_sleeps_past_its_lease_does_no_harm_when_it_wakes() {
     // And killed instead of stopped.
     second.kill().unwrap();
     burst(&tenant, (40..60).map(|n| format!("late{n:02}"))).await;
-    wait::until("the first to lead again", LONG, async || leads(&first).await).await.unwrap();
+    comes_to_lead(&first).await;
     let seen = all_served(&tenant).await;
     assert_eq!(seen.shown().len(), 100);
     let history = recorder.finish().await.unwrap();
@@ -143,4 +141,50 @@ async fn an_operator_that_slept_through_everything_does_no_harm_when_it_wakes() 
     let history = recorder.finish().await.unwrap();
     assert_eq!(history.problems(), Vec::<String>::new());
     assert_eq!(history.moved(), []);
+}
+
+/// What the namespace controller does, which does not run here.
+async fn end_namespace(tenant: &Tenant) {
+    let namespaces: Api<Namespace> = Api::all(tenant.client.clone());
+    let name = tenant.namespace.as_str();
+    namespaces.delete(name, &DeleteParams::default()).await.unwrap();
+    for service in tenant.services.list(&ListParams::default()).await.unwrap() {
+        tenant.delete(&service.name_any()).await;
+    }
+    let mut namespace = namespaces.get(name).await.unwrap();
+    namespace.spec = None;
+    let params = PostParams::default();
+    namespaces.replace_subresource("finalize", name, &params, &namespace).await.unwrap();
+    wait::until(format!("namespace {name} to go"), LONG, async || {
+        namespaces.get_opt(name).await.is_ok_and(|found| found.is_none())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_goes_while_no_operator_runs_leaves_no_claims_behind() {
+    let arena = arena().await;
+    let tenant = arena.tenant("crash-namespace").await;
+    let neighbour = arena.tenant("crash-neighbour").await;
+    tenant.pool(pool("crash-namespace", &["10.8.4.0/28"])).await;
+    let recorder = Recorder::start(&tenant.client).await.unwrap();
+    let operator = arena.operator().await;
+    burst(&tenant, (0..8).map(|n| format!("s{n}"))).await;
+    neighbour.create(load_balancer("web")).await;
+    assert_eq!(all_served(&tenant).await.claims.len(), 9);
+    operator.kill().unwrap();
+    end_namespace(&tenant).await;
+
+    let operator = arena.operator().await;
+    tenant.pool_counts("crash-namespace", "16", "1", "15").await;
+    assert_eq!(all_served(&neighbour).await.claims.len(), 1);
+    // Another one of its name is served like any other.
+    let tenant = arena.tenant("crash-namespace").await;
+    burst(&tenant, (0..8).map(|n| format!("s{n}"))).await;
+    assert_eq!(all_served(&tenant).await.claims.len(), 9);
+    let history = recorder.finish().await.unwrap();
+    assert_eq!(history.problems(), Vec::<String>::new());
+    assert_eq!(history.moved(), []);
+    drop(operator);
 }
