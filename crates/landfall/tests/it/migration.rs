@@ -6,6 +6,7 @@ mod exposing;
 mod migrating;
 mod orphans;
 mod recorded;
+mod together;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -21,6 +22,29 @@ use crate::stage::{Arena, LONG, Tenant, ip};
 
 const VALID: &str = "successfully allocated an IP address";
 const MIGRATED: &str = "VirtualIP has been migrated";
+
+/// Nobody may make a Service a `LoadBalancer`.
+const NO_LOAD_BALANCERS: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-load-balancers}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [services]}
+  validations:
+  - {expression: "object.spec.type != 'LoadBalancer'", message: this cluster has no load balancers}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-load-balancers}
+spec: {policyName: no-load-balancers, validationActions: [Deny]}
+"#;
+
+/// Takes that back.
+const ALLOW_LOAD_BALANCERS: [&str; 3] =
+    ["delete", "validatingadmissionpolicybinding", "no-load-balancers"];
 
 /// The user of `VirtualIPs` in one namespace.
 struct Old {
@@ -69,6 +93,17 @@ impl Old {
 
     async fn delete(&self, name: &str) {
         self.vips.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Lets nobody make a Service a `LoadBalancer` until [`ALLOW_LOAD_BALANCERS`].
+    async fn refuse_load_balancers(&self, arena: &Arena) {
+        arena.apply(NO_LOAD_BALANCERS).await;
+        wait::until("the policy", LONG, async || {
+            let dry = PostParams { dry_run: true, ..PostParams::default() };
+            self.tenant.services.create(&dry, &load_balancer("probe")).await.is_err()
+        })
+        .await
+        .unwrap();
     }
 
     async fn copy(&self, name: &str) -> Option<Service> {

@@ -4,27 +4,8 @@ use landfall_testkit::cluster::{Recorder, shown};
 use landfall_testkit::wait;
 use serde_json::json;
 
-use super::{MIGRATED, Old, VALID, versions};
+use super::{ALLOW_LOAD_BALANCERS, MIGRATED, Old, VALID, versions};
 use crate::stage::{LONG, ip, old_arena};
-
-/// Nobody may make a Service a `LoadBalancer`.
-const NO_LOAD_BALANCERS: &str = r#"
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: no-load-balancers}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [services]}
-  validations:
-  - {expression: "object.spec.type != 'LoadBalancer'", message: this cluster has no load balancers}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: no-load-balancers}
-spec: {policyName: no-load-balancers, validationActions: [Deny]}
-"#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_takes_over_without_a_gap_and_a_restart_writes_nothing() {
@@ -134,22 +115,13 @@ async fn whatever_is_in_the_way_the_copy_stays_until_it_is_gone() {
     assert!(old.copy("taken").await.is_some());
 
     // The API server refuses the type.
-    arena.apply(NO_LOAD_BALANCERS).await;
-    wait::until("the policy", LONG, async || {
-        let mut service = landfall_testkit::builders::load_balancer("probe");
-        service.metadata.namespace = Some("vip-fail".into());
-        let dry = kube::api::PostParams { dry_run: true, ..Default::default() };
-        old.tenant.services.create(&dry, &service).await.is_err()
-    })
-    .await
-    .unwrap();
+    old.refuse_load_balancers(&arena).await;
     old.migrate("refused").await;
     let why = "could not convert the service: ";
     old.is("refused", State::Converting, why).await;
     old.tenant.tells("refused", "MigrationWaits", "this cluster has no load balancers").await;
     assert!(old.copy("refused").await.is_some());
-    let policy = ["delete", "validatingadmissionpolicybinding", "no-load-balancers"];
-    arena.kubectl(&policy).await;
+    arena.kubectl(&ALLOW_LOAD_BALANCERS).await;
     old.is_migrated("refused", "refused", "10.41.1.3").await;
 
     let history = recorder.finish().await.unwrap();
