@@ -52,7 +52,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
     if is_over(world, vip, claim) {
         return None;
     }
-    let Some(service) = world.target(vip) else { return without_service(world, vip) };
+    let Some(service) = world.target(vip) else { return without_service(world, vip, claim) };
     let case = Case { world, vip, addr, claim, service, target: vip.target() };
     if case.is_shown() {
         return case.finish();
@@ -103,13 +103,28 @@ fn was_given_up(world: &World, vip: &VirtualIpView, claim: Option<&ClaimView>) -
     of_the_original && !served && !is_load_balancer(service)
 }
 
-/// Nobody can take over. If the `VirtualIP` is to go all the same, the claim is not its own any more.
-fn without_service(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+/// Nobody can take over. If the `VirtualIP` is to go all the same, the claim is not its own any more,
+/// but must not be kept for ever for a Service that nobody finishes for.
+fn without_service(
+    world: &World,
+    vip: &VirtualIpView,
+    claim: Option<&ClaimView>,
+) -> Option<Effect> {
     if vip.deleting {
-        return match world.clone_of(vip) {
-            Some(copy) => drop_copy(vip, copy),
-            None => let_go(vip),
+        if let Some(copy) = world.clone_of(vip) {
+            return drop_copy(vip, copy);
+        }
+        let Some(claim) = claim.filter(|claim| claim.is_kept_for(&vip.target())) else {
+            return let_go(vip);
         };
+        let (addr, version) = (claim.addr, claim.version);
+        return Some(if claim.whose == Whose::Kept {
+            // Nobody else would take it up, so it goes the way of every claim of a `VirtualIP`.
+            let tenure = tenure_of(vip, mapping(world, vip, addr));
+            Effect::Pass { addr, version, tenure }
+        } else {
+            Effect::EndReservation { addr, version }
+        });
     }
     let stage = vip.stage().unwrap_or(State::Preparing);
     waits(vip, stage, expose::missing(vip.target().name()))

@@ -329,16 +329,31 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
     assert_eq!(cluster.gaps, []);
 
     // And if the Service goes, nobody is left to finish for.
-    let mut cluster = valid();
-    cluster.group("p", "10.0.0.0/29", &[]);
-    cluster.refuses_conversion = true;
-    annotate(&mut cluster, "shop/web");
-    cluster.settle();
-    cluster.remove_service("shop/web");
+    let without_service = || {
+        let mut cluster = valid();
+        cluster.group("p", "10.0.0.0/29", &[]);
+        cluster.refuses_conversion = true;
+        annotate(&mut cluster, "shop/web");
+        cluster.settle();
+        cluster.remove_service("shop/web");
+        cluster
+    };
+    let mut cluster = without_service();
     delete(&mut cluster, "shop/web");
     cluster.settle();
     assert!(!cluster.has_vip("shop/web"));
     assert_eq!(whose(&cluster, "10.0.0.1"), "Service shop/web", "left to the allocator");
+    assert_eq!(cluster.world.claims.get(&addr).unwrap().reserved, None, "to be released");
+
+    // The allocator may have taken the Service out of the claim before.
+    let mut cluster = without_service();
+    cluster.remove_claim("10.0.0.1");
+    let kept = json!({"use": "Reserved", "reservedFor": {"namespace": "shop", "name": "web"}});
+    cluster.claim("10.0.0.1", &json!({"ipgroup": "p"}), "", &kept);
+    delete(&mut cluster, "shop/web");
+    cluster.settle();
+    assert!(!cluster.has_vip("shop/web"));
+    assert!(cluster.world.claims.get(&addr).is_none(), "nobody else would release it");
 }
 
 #[test]
