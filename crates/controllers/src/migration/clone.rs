@@ -8,9 +8,10 @@ use k8s_openapi::{
 };
 use kube::Resource as _;
 use landfall_api::VirtualIP;
+use landfall_ipam::Family;
 use serde_json::{Map, Value, json};
 
-use super::view::VirtualIpView;
+use super::{view::VirtualIpView, world::is_headless};
 
 const TYPE: &str = "ClusterIP";
 
@@ -20,7 +21,13 @@ const TYPE: &str = "ClusterIP";
 /// Finalizers are not copied, because whoever set them knows nothing of the copy and would never
 /// take them off.
 pub(super) fn make(vip: &VirtualIpView, original: &Service, addr: IpAddr) -> Service {
-    let spec = original.spec.clone().unwrap_or_default();
+    let mut spec = original.spec.clone().unwrap_or_default();
+    if is_headless(&spec) && spec.selector.is_none() {
+        // The API server says that such a Service has both families also where there is but one, and
+        // then refuses that for any other. The one of the address is enough.
+        spec.ip_family_policy = None;
+        spec.ip_families = Some(vec![Family::of(addr).to_string()]);
+    }
     let key = vip.clone_key();
     Service {
         metadata: ObjectMeta {

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use landfall_ipam::{Book, Pool, PoolName};
 
 use super::{
@@ -122,6 +122,11 @@ pub(super) fn is_clone(service: &Service, vip: &str) -> bool {
 
 pub(super) fn is_load_balancer(service: &Service) -> bool {
     service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer")
+}
+
+/// Whether the Service has no address even inside the cluster.
+pub(super) fn is_headless(spec: &ServiceSpec) -> bool {
+    spec.cluster_ip.as_deref() == Some("None")
 }
 
 /// The addresses in the Service's ingress.

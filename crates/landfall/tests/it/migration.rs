@@ -4,6 +4,7 @@ mod admission;
 mod crashes;
 mod exposing;
 mod migrating;
+mod obstacles;
 mod orphans;
 mod recorded;
 mod together;

@@ -48,6 +48,29 @@ fn addr() -> IpAddr {
     "10.0.0.5".parse().unwrap()
 }
 
+/// Only those without a selector are given families that the cluster may not have.
+#[test]
+fn a_copy_of_a_headless_service_is_not_headless_and_has_families_that_the_cluster_has() {
+    for (selector, families, policy) in [
+        (json!(null), json!(["IPv4"]), json!(null)),
+        (json!({"app": "web"}), json!(["IPv4", "IPv6"]), json!("RequireDualStack")),
+    ] {
+        let original = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "type": "ClusterIP", "clusterIP": "None", "clusterIPs": ["None"],
+                "ports": [{"port": 80}], "selector": selector,
+                "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack",
+            },
+        }))
+        .unwrap();
+        let copy = serde_json::to_value(make(&vip(), &original, addr())).unwrap();
+        assert_eq!(copy["spec"]["clusterIP"], json!(null), "{selector}");
+        assert_eq!(copy["spec"]["ipFamilies"], families, "{selector}");
+        assert_eq!(copy["spec"]["ipFamilyPolicy"], policy, "{selector}");
+    }
+}
+
 #[test]
 fn a_copy_has_what_the_original_copies_and_what_a_cluster_ip_may_have() {
     let copy = serde_json::to_value(make(&vip(), &original(), addr())).unwrap();

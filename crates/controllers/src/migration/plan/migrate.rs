@@ -20,7 +20,7 @@ use crate::{
         clone,
         effect::{Effect, Reason, Tenure},
         view::{ClaimView, Key, VirtualIpView, Whose},
-        world::{World, asks_for, is_load_balancer, shows, shows_something},
+        world::{World, asks_for, is_headless, is_load_balancer, shows, shows_something},
     },
     services::{observe, status::holder_now},
 };
@@ -28,6 +28,10 @@ use crate::{
 const UNDER_WAY: &str = "VirtualIP is being migrated";
 const OTHER_ADDRESS: &str =
     "service is already of type LoadBalancer, change service type to proceed with migration";
+const ALIAS: &str =
+    "service is of type ExternalName, change service type to proceed with migration";
+const HEADLESS: &str =
+    "service is headless, create it anew with a cluster IP to proceed with migration";
 
 /// Whether the claim on its address is by now the Service's.
 pub(super) fn is_handed_over(world: &World, vip: &VirtualIpView) -> bool {
@@ -59,6 +63,9 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
     }
     if case.is_elsewhere() {
         return case.stay(OTHER_ADDRESS.to_owned());
+    }
+    if let Some(why) = case.unfit() {
+        return case.stay(why.to_owned());
     }
     if let Some(rival) = case.rival() {
         let message = format!("VirtualIP {rival} of the same service is migrated first");
@@ -160,6 +167,16 @@ impl Case<'_> {
         let on_its_way = self.is_asked_for()
             || self.is_handed_over() && !shows_something(service) && asks_for(service).is_none();
         is_load_balancer(service) && !on_its_way
+    }
+
+    /// Why the Service is none that can have an address. The API server might make a `LoadBalancer` of
+    /// an alias, but whoever uses the alias would find nobody there any more.
+    fn unfit(&self) -> Option<&'static str> {
+        let spec = self.service.spec.as_ref()?;
+        if spec.type_.as_deref() == Some("ExternalName") {
+            return Some(ALIAS);
+        }
+        is_headless(spec).then_some(HEADLESS)
     }
 
     /// Another `VirtualIP` of the same Service that comes first: a Service has room for one address.

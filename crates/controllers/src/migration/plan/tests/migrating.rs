@@ -62,10 +62,31 @@ fn a_service_takes_over_without_a_gap() {
     }
 }
 
-/// What is in the way, what is then said, and what must still be there; then it goes away.
+type Change = fn(&mut Cluster);
+/// What is in the way, what is then said, and how it goes away.
+type Obstacle = (&'static str, Change, (&'static str, &'static str), Change);
+
+/// Everything that was there is still there, and goes on when the obstacle is gone.
+fn overcomes((case, obstruct, said, clear): Obstacle) {
+    let mut cluster = valid();
+    obstruct(&mut cluster);
+    annotate(&mut cluster, "shop/web");
+    cluster.settle();
+    assert_eq!(cluster.state("shop/web"), said, "{case}");
+    assert!(cluster.is_shown("10.0.0.1".parse().unwrap()), "{case}");
+    assert!(cluster.get_service("shop/web-keepalived-clone").is_some(), "{case}");
+    let steps = cluster.trace.len();
+    cluster.settle();
+    assert_eq!(cluster.trace.len(), steps, "{case}: it rests");
+    clear(&mut cluster);
+    cluster.settle();
+    assert_eq!(cluster.state("shop/web"), MIGRATED, "{case}");
+    assert_eq!(shown(&cluster, "shop/web"), ["10.0.0.1"], "{case}");
+    assert_eq!(cluster.gaps, [], "{case}");
+}
+
 #[test]
 fn whatever_is_in_the_way_everything_stays_and_goes_on_when_it_is_gone() {
-    type Change = fn(&mut Cluster);
     let missing = "could not get the service to be exposed: Service \"web\" not found";
     let no_group = "could not get IPGroup object of IP: no IPGroup covers 10.0.0.1 \
                     (GroupSegmentMapping g1 has 10.0.0.0/29)";
@@ -74,7 +95,7 @@ fn whatever_is_in_the_way_everything_stays_and_goes_on_when_it_is_gone() {
     let group: Change = |cluster| {
         cluster.group("p", "10.0.0.0/29", &[]);
     };
-    let rows: [(&str, Change, (&str, &str), Change); 6] = [
+    let rows: [Obstacle; 6] = [
         (
             "the Service is missing",
             |cluster| {
@@ -146,28 +167,46 @@ fn whatever_is_in_the_way_everything_stays_and_goes_on_when_it_is_gone() {
             |cluster| cluster.refuses_conversion = false,
         ),
     ];
-    for (case, obstruct, said, clear) in rows {
-        let mut cluster = valid();
-        obstruct(&mut cluster);
-        annotate(&mut cluster, "shop/web");
-        cluster.settle();
-        assert_eq!(cluster.state("shop/web"), said, "{case}");
-        assert!(cluster.is_shown("10.0.0.1".parse().unwrap()), "{case}");
-        assert!(cluster.get_service("shop/web-keepalived-clone").is_some(), "{case}");
-        let steps = cluster.trace.len();
-        cluster.settle();
-        assert_eq!(cluster.trace.len(), steps, "{case}: it rests");
-        clear(&mut cluster);
-        cluster.settle();
-        assert_eq!(cluster.state("shop/web"), MIGRATED, "{case}");
-        assert_eq!(shown(&cluster, "shop/web"), ["10.0.0.1"], "{case}");
-        assert_eq!(cluster.gaps, [], "{case}");
-    }
+    rows.into_iter().for_each(overcomes);
+}
+
+/// No `LoadBalancer` can be made of it, whatever the API server would say.
+#[test]
+fn a_service_that_can_have_no_address_is_left_alone_until_it_can() {
+    let alias = "service is of type ExternalName, change service type to proceed with migration";
+    let headless =
+        "service is headless, create it anew with a cluster IP to proceed with migration";
+    let rows: [Obstacle; 2] = [
+        (
+            "the Service is an alias",
+            |cluster| {
+                cluster.group("p", "10.0.0.0/29", &[]);
+                let alias = json!({"spec": {"type": "ExternalName", "externalName": "a.example"}});
+                cluster.patch_service(&Key::new("shop", "web"), &alias);
+            },
+            ("Migrating: preparing for migration", alias),
+            |cluster| {
+                let plain = json!({"spec": {"type": "ClusterIP", "externalName": null}});
+                cluster.patch_service(&Key::new("shop", "web"), &plain);
+            },
+        ),
+        (
+            "the Service is headless",
+            |cluster| {
+                cluster.group("p", "10.0.0.0/29", &[]).remove_service("shop/web");
+                cluster.service(with(service("web"), "/spec/clusterIP", json!("None")));
+            },
+            ("Migrating: preparing for migration", headless),
+            |cluster| {
+                cluster.remove_service("shop/web").service(service("web"));
+            },
+        ),
+    ];
+    rows.into_iter().for_each(overcomes);
 }
 
 #[test]
 fn what_is_done_already_is_not_done_again() {
-    type Change = fn(&mut Cluster);
     let addr = "10.0.0.1".parse().unwrap();
     let rows: [(&str, Change, &[&str]); 3] = [
         (
@@ -354,6 +393,26 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
     cluster.settle();
     assert!(!cluster.has_vip("shop/web"));
     assert!(cluster.world.claims.get(&addr).is_none(), "nobody else would release it");
+}
+
+/// An alias or a headless Service in the place of one that the claim has passed to.
+#[test]
+fn a_claim_that_was_handed_to_a_service_that_can_have_no_address_comes_back() {
+    for (pointer, value) in [("/spec/clusterIP", "None"), ("/spec/type", "ExternalName")] {
+        let mut cluster = valid();
+        cluster.group("p", "10.0.0.0/29", &[]);
+        cluster.refuses_conversion = true;
+        annotate(&mut cluster, "shop/web");
+        cluster.settle();
+        assert_eq!(whose(&cluster, "10.0.0.1"), "Service shop/web");
+        cluster.remove_service("shop/web").service(with(service("web"), pointer, json!(value)));
+        cluster.settle();
+        assert_eq!(whose(&cluster, "10.0.0.1"), "VirtualIP shop/web", "{value}");
+        assert_eq!(cluster.gaps, [], "{value}");
+        delete(&mut cluster, "shop/web");
+        cluster.settle();
+        assert!(!cluster.has_vip("shop/web"), "{value}: its deletion is not stuck");
+    }
 }
 
 #[test]
