@@ -1,5 +1,6 @@
 //! Which addresses a Service gets, by its families and by what its pool has left.
 
+use k8s_openapi::api::core::v1::Service;
 use landfall_testkit::builders::load_balancer;
 use serde_json::{Value, json};
 
@@ -18,7 +19,9 @@ fn families(policy: &str, families: &[&str]) -> Value {
 }
 
 /// Policy and families, pool, what others have, and what it gets or why it gets nothing.
-fn rows() -> Vec<(Value, String, Vec<&'static str>, Result<&'static str, &'static str>)> {
+type Row = (Value, String, Vec<&'static str>, Result<&'static str, &'static str>);
+
+fn rows() -> Vec<Row> {
     let (v4, v6) = (["IPv4"], ["IPv6"]);
     let (both, reversed) = (["IPv4", "IPv6"], ["IPv6", "IPv4"]);
     let single = |family: &[&str]| families("SingleStack", family);
@@ -73,7 +76,7 @@ async fn families_come_in_the_order_of_the_service_as_far_as_its_pool_has_them()
             Ok(addrs) => drop(annotated(&tenant.services, &name, addrs).await),
             Err(reason) => {
                 let waits = tenant.says(&name, "False", reason, "").await;
-                assert_eq!(super::marks(&waits), super::marks(&Default::default()), "{name}");
+                assert_eq!(super::marks(&waits), super::marks(&Service::default()), "{name}");
             }
         }
         tenant.settled().await;
