@@ -131,7 +131,11 @@ fn identity_of(service: &Service) -> String {
 pub fn asked(service: &Service) -> BTreeSet<IpAddr> {
     let written = words::entries(&service.metadata, words::ANNOTATION_ADDRESSES);
     let field = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref());
-    written.into_iter().chain(field).filter_map(|text| text.parse().ok()).collect()
+    let field = field.and_then(|text| text.parse().ok());
+    // Where kube-vip announces it, what was given is written there, too.
+    let (annotated, _) = kube_vip::addresses(&service.metadata);
+    let field = field.filter(|addr| !annotated.contains(addr));
+    written.into_iter().filter_map(|text| text.parse().ok()).chain(field).collect()
 }
 
 /// On which terms a Service shares an address now; one that writes nonsense shares with nobody.

@@ -26,7 +26,12 @@ impl Map {
 
     /// Makes it say this and nothing else.
     pub(crate) async fn says(&self, data: &Value) {
-        self.maps.delete("kubevip", &DeleteParams::default()).await.ok();
+        self.goes().await;
+        self.keeps(data).await;
+    }
+
+    /// The same, without its being gone for a moment.
+    pub(crate) async fn keeps(&self, data: &Value) {
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubevip"}, "data": data,
         });

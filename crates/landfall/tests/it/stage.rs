@@ -305,6 +305,15 @@ where
     }
 }
 
+/// The two ways to say which addresses there are, and to be shown one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// An `IPGroup`, and the status.
+    Groups,
+    /// The `ConfigMap` of kube-vip's cloud provider, and its annotation.
+    KubeVip,
+}
+
 /// A namespace and what a user does in it, with the pools an administrator makes for it.
 #[derive(Clone)]
 pub(crate) struct Tenant {
@@ -391,6 +400,35 @@ impl Tenant {
         })
         .await
         .unwrap();
+    }
+
+    /// Lets Services of all namespaces have these addresses and no others, in one dialect or the
+    /// other. In the `ConfigMap` nobody gets `.0` and `.255`.
+    pub(crate) async fn addresses(&self, dialect: Dialect, ranges: &[&str]) {
+        match dialect {
+            Dialect::Groups => {
+                let name = &*self.namespace;
+                if self.pools.get_opt(name).await.unwrap().is_some() {
+                    self.edit_pool(name, json!({ "ranges": ranges })).await;
+                } else {
+                    self.pool(builders::pool(name, ranges)).await;
+                }
+            }
+            Dialect::KubeVip => {
+                Map::new(&self.client).keeps(&json!({"cidr-global": ranges.join(",")})).await;
+            }
+        }
+    }
+
+    /// Takes away what a Service shows, as a careless user might.
+    pub(crate) async fn wipe(&self, dialect: Dialect, name: &str) {
+        match dialect {
+            Dialect::Groups => drop(self.set_ingress(name, json!([])).await),
+            Dialect::KubeVip => {
+                let annotation = json!({words::ANNOTATION_KUBE_VIP_ADDRESSES: null});
+                self.patch(name, json!({"metadata": {"annotations": annotation}})).await;
+            }
+        }
     }
 
     pub(crate) async fn delete_pool(&self, name: &str) {

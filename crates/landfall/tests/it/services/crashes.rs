@@ -7,9 +7,10 @@ use landfall_testkit::builders::{load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, Snapshot};
 use landfall_testkit::random::Random;
 use landfall_testkit::wait;
+use rstest::rstest;
 
 use super::many::{all_served, burst, churn};
-use crate::stage::{LONG, Tenant, arena, comes_to_lead, leads};
+use crate::stage::{Dialect, LONG, Tenant, arena, comes_to_lead, leads};
 
 async fn claims_reach(tenant: &Tenant, count: usize) {
     wait::until(format!("{count} claims"), LONG, async || {
@@ -20,11 +21,14 @@ async fn claims_reach(tenant: &Tenant, count: usize) {
     .unwrap();
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_killed_anywhere_in_a_burst_leaves_nothing_behind() {
+async fn an_operator_killed_anywhere_in_a_burst_leaves_nothing_behind(
+    #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
+) {
     let arena = arena().await;
     let tenant = arena.tenant("crash-burst").await;
-    tenant.pool(pool("crash-burst", &["10.8.0.0/24"])).await;
+    tenant.addresses(dialect, &["10.8.0.0/24"]).await;
     let recorder = Recorder::start(&tenant.client).await.unwrap();
     let mut random = Random::new(7);
     for round in 0..6 {
@@ -45,11 +49,14 @@ async fn an_operator_killed_anywhere_in_a_burst_leaves_nothing_behind() {
 }
 
 /// Changes, too, are interrupted: deletions, requests, types.
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_killed_anywhere_in_a_churn_leaves_nothing_behind() {
+async fn an_operator_killed_anywhere_in_a_churn_leaves_nothing_behind(
+    #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
+) {
     let arena = arena().await;
     let tenant = arena.tenant("crash-churn").await;
-    tenant.pool(pool("crash-churn", &["10.8.1.0/24"])).await;
+    tenant.addresses(dialect, &["10.8.1.0/24"]).await;
     let names: Vec<_> = (0..60).map(|n| format!("s{n:02}")).collect();
     burst(&tenant, names.clone()).await;
     let recorder = Recorder::start(&tenant.client).await.unwrap();
@@ -67,11 +74,14 @@ async fn an_operator_killed_anywhere_in_a_churn_leaves_nothing_behind() {
     drop(operator);
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_sleeps_past_its_lease_does_no_harm_when_it_wakes() {
+async fn a_leader_that_sleeps_past_its_lease_does_no_harm_when_it_wakes(
+    #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
+) {
     let arena = arena().await;
     let tenant = arena.tenant("crash-leader").await;
-    tenant.pool(pool("crash-leader", &["10.8.2.0/24"])).await;
+    tenant.addresses(dialect, &["10.8.2.0/24"]).await;
     let recorder = Recorder::start(&tenant.client).await.unwrap();
     let first = arena.operator_with(&[]).await;
     comes_to_lead(&first).await;

@@ -12,10 +12,10 @@ use landfall_testkit::cluster::{Recorder, Snapshot};
 use landfall_testkit::proxy::faults::{Plan, Rates};
 use landfall_testkit::proxy::{Action, Record};
 use landfall_testkit::{Operator, wait};
-use serde_json::json;
+use rstest::rstest;
 
 use super::many::{all_served, burst, churn};
-use crate::stage::{LONG, arena};
+use crate::stage::{Dialect, LONG, arena};
 
 /// 409, 429, 500, 504, 410, an expired watch, one held back, a cut, a lost, a denied, a late reply
 /// and a list from the past.
@@ -69,17 +69,20 @@ async fn a_refused_ledger_is_told_in_the_api_servers_words_and_tried_again() {
     drop(operator);
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_reply_never_costs_a_second_address() {
+async fn a_lost_reply_never_costs_a_second_address(
+    #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
+) {
     let arena = arena().await;
     let tenant = arena.tenant("fault-lost").await;
-    tenant.pool(pool("fault-lost", &["10.10.2.0/24"])).await;
+    tenant.addresses(dialect, &["10.10.2.1-10.10.2.250"]).await;
     let recorder = Recorder::start(&tenant.client).await.unwrap();
     let proxy = arena.proxy().await;
     let operator = arena.operator_via(&proxy).await;
     operator.wait_ready(LONG).await.unwrap();
 
-    let mut next = 0;
+    let mut next = 1;
     let mut has = vec![];
     for (case, filter) in [("create", takes as fn(&Record) -> bool), ("publish", publishes)] {
         for times in 1..4 {
@@ -104,17 +107,17 @@ async fn a_lost_reply_never_costs_a_second_address() {
     proxy.once(releases, Action::LoseReply);
     tenant.ask("create1", "10.10.2.200").await;
     tenant.shows("create1", &["10.10.2.200"]).await;
-    tenant.claim_is_gone("10.10.2.0").await;
+    tenant.claim_is_gone("10.10.2.1").await;
     // A deletion whose reply is lost does not make it release what is somebody else's by then.
     proxy.once(releases, Action::LoseReply);
     tenant.delete("create2").await;
-    tenant.claim_is_gone("10.10.2.1").await;
-    tenant.create(load_balancer("after").asking("10.10.2.1")).await;
-    tenant.shows("after", &["10.10.2.1"]).await;
+    tenant.claim_is_gone("10.10.2.2").await;
+    tenant.create(load_balancer("after").asking("10.10.2.2")).await;
+    tenant.shows("after", &["10.10.2.2"]).await;
     // A claim kept for a Service is touched before it is published again.
     proxy.once(touches, Action::LoseReply);
-    tenant.set_ingress("create3", json!([])).await;
-    tenant.shows("create3", &["10.10.2.2"]).await;
+    tenant.wipe(dialect, "create3").await;
+    tenant.shows("create3", &["10.10.2.3"]).await;
     all_served(&tenant).await;
     let seen = Snapshot::take(&tenant.client).await.unwrap();
     assert_eq!(seen.claims.len(), 6);
@@ -148,11 +151,14 @@ async fn a_reply_that_comes_too_late_is_not_believed() {
     drop(operator);
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn errors_on_any_write_are_got_over() {
+async fn errors_on_any_write_are_got_over(
+    #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
+) {
     let arena = arena().await;
     let tenant = arena.tenant("fault-errors").await;
-    tenant.pool(pool("fault-errors", &["10.10.4.0/24"])).await;
+    tenant.addresses(dialect, &["10.10.4.0/24"]).await;
     let recorder = Recorder::start(&tenant.client).await.unwrap();
     let proxy = arena.proxy().await;
     // A third of all writes, and some of the reads that find out what became of them.
@@ -167,11 +173,14 @@ async fn errors_on_any_write_are_got_over() {
     assert!(operator.is_running());
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn broken_watches_miss_nothing() {
+async fn broken_watches_miss_nothing(
+    #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
+) {
     let arena = arena().await;
     let tenant = arena.tenant("fault-watches").await;
-    tenant.pool(pool("fault-watches", &["10.10.5.0/24"])).await;
+    tenant.addresses(dialect, &["10.10.5.0/24"]).await;
     let recorder = Recorder::start(&tenant.client).await.unwrap();
     let proxy = arena.proxy().await;
     let operator = arena.operator_via(&proxy).await;
@@ -199,11 +208,14 @@ async fn broken_watches_miss_nothing() {
 
 /// Everything that a network can do at once: late and reordered watches, cut answers, refusals,
 /// denials of what was done, expired versions, lists from the past.
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_network_doubles_nothing_and_loses_nothing() {
+async fn a_bad_network_doubles_nothing_and_loses_nothing(
+    #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
+) {
     let arena = arena().await;
     let tenant = arena.tenant("fault-network").await;
-    tenant.pool(pool("fault-network", &["10.10.8.0/24"])).await;
+    tenant.addresses(dialect, &["10.10.8.0/24"]).await;
     let recorder = Recorder::start(&tenant.client).await.unwrap();
     let proxy = arena.proxy().await;
     proxy.suffer(Plan::new(5, Rates::BAD));

@@ -9,9 +9,10 @@ use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, Snapshot, shown};
 use landfall_testkit::random::Random;
 use landfall_testkit::{Operator, wait};
+use rstest::rstest;
 use serde_json::json;
 
-use crate::stage::{Arena, LONG, Tenant, arena, ip};
+use crate::stage::{Arena, Dialect, LONG, Tenant, arena, ip};
 
 /// What users do at the same time.
 const USERS: usize = 12;
@@ -160,11 +161,14 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("s{n:03}")).collect()
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn two_operators_at_once_double_nothing_and_leak_nothing() {
+async fn two_operators_at_once_double_nothing_and_leak_nothing(
+    #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
+) {
     let arena = arena().await;
     let tenant = arena.tenant("many-two").await;
-    tenant.pool(pool("many-two", &["10.6.0.0/24"])).await;
+    tenant.addresses(dialect, &["10.6.0.0/24"]).await;
     let recorder = Recorder::start(&tenant.client).await.unwrap();
     let operators = start(&arena, 2).await;
     let names = names(160);
@@ -172,14 +176,21 @@ async fn two_operators_at_once_double_nothing_and_leak_nothing() {
     // Administrators at work, too: each operator hears of it at another time.
     let edits = async {
         for n in 0..20 {
-            let excluded = [format!("10.6.0.{n}"), format!("10.6.0.{}-10.6.0.{}", 20 + n, 60 + n)];
-            tenant
-                .edit_pool("many-two", json!({"drain": n % 5 == 4, "excludedIPs": excluded}))
-                .await;
+            let (low, high) =
+                (format!("10.6.0.{n}-10.6.0.{}", 60 + n), format!("10.6.0.{}-10.6.0.254", 90 + n));
+            tenant.addresses(dialect, &[&low, &high]).await;
+            if dialect == Dialect::Groups {
+                tenant
+                    .edit_pool("many-two", json!({"drain": n % 5 == 4, "excludedIPs": [low]}))
+                    .await;
+            }
             tenant.pool(pool("many-more", &["10.6.0.100-10.6.1.40"])).await;
             tenant.delete_pool("many-more").await;
         }
-        tenant.edit_pool("many-two", json!({"drain": false, "excludedIPs": []})).await;
+        if dialect == Dialect::Groups {
+            tenant.edit_pool("many-two", json!({"drain": false, "excludedIPs": []})).await;
+        }
+        tenant.addresses(dialect, &["10.6.0.0/24"]).await;
     };
     tokio::join!(edits, churn(&tenant, &names, "10.6.0", 400, 1));
     all_served(&tenant).await;

@@ -17,11 +17,15 @@ use landfall_testkit::builders::{
 use landfall_testkit::cluster::{Recorder, shown};
 use landfall_testkit::proxy::Record;
 use landfall_testkit::{Operator, Proxy, wait};
+use rstest::rstest;
 use serde_json::json;
 
-use crate::stage::{Arena, LONG, Tenant, allocated, arena, ip};
+use crate::stage::{Arena, Dialect, LONG, Tenant, allocated, arena, ip};
 
 type Filter = fn(&Record) -> bool;
+
+/// The last number of a pool's first address. Not 0, which the `ConfigMap`'s pools never give.
+const FIRST: u8 = 8;
 
 /// Writes that give or take addresses.
 fn of_the_ledger(request: &Record) -> bool {
@@ -33,7 +37,8 @@ fn of_pool_status(request: &Record) -> bool {
     request.is_work() && request.is_for("ipgroups")
 }
 
-/// What happens in a cluster with one pool, `10.5.N.0/29` in round N, and what must come of it.
+/// What happens in a cluster with one pool, `10.5.N.8/29` in round N, and what must come of it.
+/// Addresses are counted from its first.
 struct Scenario {
     name: &'static str,
     /// What the pool is like.
@@ -42,7 +47,7 @@ struct Scenario {
     prepare: for<'a> fn(&'a Round<'_>) -> LocalBoxFuture<'a, ()>,
     /// What users do, and what each step must lead to before the next.
     act: for<'a> fn(&'a mut Round<'_>) -> LocalBoxFuture<'a, ()>,
-    /// What everybody shows in the end, by the last number of the address.
+    /// What everybody shows in the end.
     shown: &'static [(&'static str, u8)],
     /// Whose address changed, from and to: as they asked, and nobody else's.
     moved: &'static [(&'static str, u8, u8)],
@@ -121,6 +126,72 @@ const TAKE_OVER: Scenario = Scenario {
     writes: 8,
 };
 
+const TAKE_OVER_FROM_THE_PROVIDER: Scenario = Scenario {
+    name: "take over from kube-vip's provider",
+    pool: |pool| pool,
+    prepare: |round| Box::pin(left_by_the_provider(round)),
+    act: |round| Box::pin(take_over_from_the_provider(round)),
+    shown: &[("given", 1), ("asked", 2), ("half", 3), ("waits", 0)],
+    moved: &[],
+    writes: 13,
+};
+
+/// One in order, one that its user annotated, one that asked and was not annotated yet, one that was
+/// seen and not served, one of another type by now that was never let go, and one whose deletion is
+/// stuck. All have the finalizer.
+async fn left_by_the_provider(round: &Round<'_>) {
+    let finalizers = json!({"metadata": {"finalizers": [words::FINALIZER_CLOUD_PROVIDER]}});
+    let given = |last: u8| {
+        let addr = round.addr(last);
+        json!({
+            "metadata": {
+                "labels": {"implementation": "kube-vip"},
+                "annotations": {words::ANNOTATION_KUBE_VIP_ADDRESSES: addr},
+            },
+            "spec": {"loadBalancerIP": addr},
+        })
+    };
+    let asked = json!({
+        "metadata": {"annotations": {words::ANNOTATION_KUBE_VIP_ADDRESSES: round.addr(2)}},
+    });
+    let half = json!({"spec": {"loadBalancerIP": round.addr(3)}});
+    let plain = json!({"spec": {"type": "ClusterIP", "allocateLoadBalancerNodePorts": null}});
+    for (name, written) in [
+        ("given", vec![given(1)]),
+        ("asked", vec![asked]),
+        ("half", vec![half]),
+        ("waits", vec![]),
+        ("plain", vec![given(4), plain]),
+        ("going", vec![given(5)]),
+    ] {
+        round.create(load_balancer(name)).await;
+        for patch in [vec![finalizers.clone()], written].concat() {
+            round.tenant.patch(name, patch).await;
+        }
+    }
+    round.tenant.delete("going").await;
+}
+
+async fn take_over_from_the_provider(round: &mut Round<'_>) {
+    round.shows("half", 3).await;
+    round.shows("waits", 0).await;
+    round.finalizers_go().await;
+    for last in [1, 2] {
+        let addr = round.addr(last);
+        round
+            .reaches("the ledger to be complete", async |tenant| {
+                tenant.claim(&addr).await.map(drop).ok_or_else(|| "no claim".to_owned())
+            })
+            .await;
+    }
+    round
+        .reaches("nothing to be left on what is no LoadBalancer", async |tenant| {
+            let plain = tenant.get("plain").await;
+            if shown(&plain).is_empty() { Ok(()) } else { Err(format!("{plain:?}")) }
+        })
+        .await;
+}
+
 /// One in order, one without a claim, one whose claim was not shown yet, one of another type by now
 /// that was never released, and one whose deletion is stuck. All but one have the finalizer.
 async fn left_by_the_original(round: &Round<'_>) {
@@ -147,14 +218,7 @@ async fn left_by_the_original(round: &Round<'_>) {
 async fn take_over(round: &mut Round<'_>) {
     round.shows("half", 3).await;
     round.claim_is_gone(4).await;
-    round
-        .reaches("the finalizers to go", async |tenant| {
-            let all = tenant.services.list(&ListParams::default()).await;
-            let all = all.map_err(|error| error.to_string())?;
-            let left = all.iter().find(|service| !service.finalizers().is_empty());
-            left.map_or(Ok(()), |service| Err(service.name_any()))
-        })
-        .await;
+    round.finalizers_go().await;
     let shown = round.addr(2);
     round
         .reaches("the ledger to be complete", async |tenant| {
@@ -216,6 +280,7 @@ async fn retain(round: &mut Round<'_>) {
 /// One run of a scenario, with a second operator once the first one's traffic has ended.
 struct Round<'a> {
     arena: &'a Arena,
+    dialect: Dialect,
     tenant: Tenant,
     number: usize,
     proxy: Proxy,
@@ -228,8 +293,8 @@ impl Round<'_> {
         self.tenant.create(service).await;
     }
 
-    fn addr(&self, last: u8) -> String {
-        format!("10.5.{}.{last}", self.number)
+    fn addr(&self, count: u8) -> String {
+        format!("10.5.{}.{}", self.number, FIRST + count)
     }
 
     /// Waits for what a step leads to, whichever operator does it.
@@ -287,6 +352,16 @@ impl Round<'_> {
         .await;
     }
 
+    async fn finalizers_go(&mut self) {
+        self.reaches("the finalizers to go", async |tenant| {
+            let all = tenant.services.list(&ListParams::default()).await;
+            let all = all.map_err(|error| error.to_string())?;
+            let left = all.iter().find(|service| !service.finalizers().is_empty());
+            left.map_or(Ok(()), |service| Err(service.name_any()))
+        })
+        .await;
+    }
+
     async fn refused(&mut self, name: &str, reason: &str) {
         self.reaches(&format!("{name} to be refused"), async |tenant| {
             let service = tenant.services.get(name).await.map_err(|error| error.to_string())?;
@@ -306,11 +381,11 @@ struct Outcome {
     moved: Vec<(String, Vec<u8>, Vec<u8>)>,
 }
 
-fn last_octets(addrs: &[IpAddr]) -> Vec<u8> {
+fn counted(addrs: &[IpAddr]) -> Vec<u8> {
     addrs
         .iter()
         .map(|addr| match addr {
-            IpAddr::V4(addr) => addr.octets()[3],
+            IpAddr::V4(addr) => addr.octets()[3] - FIRST,
             IpAddr::V6(_) => panic!("{addr}"),
         })
         .collect()
@@ -321,6 +396,7 @@ impl Scenario {
     async fn run(
         &self,
         arena: &Arena,
+        dialect: Dialect,
         number: usize,
         stop: Option<(usize, Filter)>,
     ) -> (Outcome, bool) {
@@ -330,9 +406,16 @@ impl Scenario {
         if let Some((count, filter)) = stop {
             proxy.stop_after(count, filter);
         }
-        let block = format!("10.5.{number}.0/29");
-        tenant.pool((self.pool)(pool(&namespace, &[&block]).only_for(&namespace))).await;
-        let mut round = Round { arena, tenant, number, proxy, operators: vec![], stopped: false };
+        let block = format!("10.5.{number}.{FIRST}/29");
+        match dialect {
+            Dialect::Groups => {
+                let pool = pool(&namespace, &[&block]).only_for(&namespace);
+                tenant.pool((self.pool)(pool)).await;
+            }
+            Dialect::KubeVip => tenant.addresses(dialect, &[&block]).await,
+        }
+        let operators = vec![];
+        let mut round = Round { arena, dialect, tenant, number, proxy, operators, stopped: false };
         (self.prepare)(&round).await;
         let recorder = Recorder::start(&arena.client).await.unwrap();
         round.operators.push(arena.operator_via(&round.proxy).await);
@@ -350,11 +433,11 @@ impl Scenario {
         assert_eq!(history.unasked(), [], "{context}");
         let mine = |key: &str| key.strip_prefix(&format!("{namespace}/")).map(str::to_owned);
         let shown = snapshot.shown();
-        let shown = shown.iter().filter_map(|(key, addrs)| Some((mine(key)?, last_octets(addrs))));
+        let shown = shown.iter().filter_map(|(key, addrs)| Some((mine(key)?, counted(addrs))));
         let moved = history.moved();
         let moved = moved
             .iter()
-            .filter_map(|(key, old, new)| Some((mine(key)?, last_octets(old), last_octets(new))));
+            .filter_map(|(key, old, new)| Some((mine(key)?, counted(old), counted(new))));
         let outcome = Outcome { shown: shown.collect(), moved: moved.collect() };
         let stopped = round.stopped;
         round.clear().await;
@@ -372,6 +455,9 @@ impl Scenario {
 impl Round<'_> {
     /// Waits until the pool's status agrees with the ledger.
     async fn pool_counts(&mut self) {
+        if self.dialect == Dialect::KubeVip {
+            return;
+        }
         let name = format!("stop-{}", self.number);
         let network = format!("10.5.{}.", self.number);
         self.reaches("the pool's numbers", async |tenant| {
@@ -408,18 +494,23 @@ impl Round<'_> {
                 self.tenant.claims.delete(&addr, &DeleteParams::default()).await.unwrap();
             }
         }
-        self.tenant.delete_pool(&format!("stop-{}", self.number)).await;
+        if self.dialect == Dialect::Groups {
+            self.tenant.delete_pool(&format!("stop-{}", self.number)).await;
+        }
     }
 }
 
 /// Runs a scenario undisturbed, and then with the operator dead after each of its writes.
-async fn survives_every_crash(scenario: &Scenario) {
+async fn survives_every_crash(scenario: &Scenario, dialect: Dialect) {
     let arena = arena().await;
     let mut numbers = 0..;
-    let mut run = async |stop| scenario.run(&arena, numbers.next().unwrap(), stop).await;
+    let mut run = async |stop| scenario.run(&arena, dialect, numbers.next().unwrap(), stop).await;
     let expected = scenario.expected();
     assert_eq!(run(None).await.0, expected, "{}, undisturbed", scenario.name);
-    for (filter, at_least) in [(of_the_ledger as Filter, scenario.writes), (of_pool_status, 1)] {
+    let ledger = (of_the_ledger as Filter, scenario.writes);
+    // A `ConfigMap` has no status.
+    let status = (dialect == Dialect::Groups).then_some((of_pool_status as Filter, 1));
+    for (filter, at_least) in [ledger].into_iter().chain(status) {
         let mut count = 0;
         loop {
             let (outcome, stopped) = run(Some((count, filter))).await;
@@ -434,27 +525,43 @@ async fn survives_every_crash(scenario: &Scenario) {
     }
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_after_any_write_of_giving_and_taking_is_mended() {
-    survives_every_crash(&ALLOCATE_AND_RELEASE).await;
+async fn a_crash_after_any_write_of_giving_and_taking_is_mended(
+    #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
+) {
+    survives_every_crash(&ALLOCATE_AND_RELEASE, dialect).await;
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_after_any_write_of_a_changed_request_is_mended() {
-    survives_every_crash(&CHANGE_A_REQUEST).await;
+async fn a_crash_after_any_write_of_a_changed_request_is_mended(
+    #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
+) {
+    survives_every_crash(&CHANGE_A_REQUEST, dialect).await;
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_after_any_write_of_sharing_is_mended() {
-    survives_every_crash(&SHARE).await;
+async fn a_crash_after_any_write_of_sharing_is_mended(
+    #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
+) {
+    survives_every_crash(&SHARE, dialect).await;
 }
 
+#[rstest]
+#[case(&TAKE_OVER, Dialect::Groups)]
+#[case(&TAKE_OVER_FROM_THE_PROVIDER, Dialect::KubeVip)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_after_any_write_of_a_take_over_is_mended() {
-    survives_every_crash(&TAKE_OVER).await;
+async fn a_crash_after_any_write_of_a_take_over_is_mended(
+    #[case] scenario: &Scenario,
+    #[case] dialect: Dialect,
+) {
+    survives_every_crash(scenario, dialect).await;
 }
 
+/// Pools of the `ConfigMap` retain nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_after_any_write_of_retaining_is_mended() {
-    survives_every_crash(&RETAIN).await;
+    survives_every_crash(&RETAIN, Dialect::Groups).await;
 }
