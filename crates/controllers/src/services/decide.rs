@@ -377,8 +377,10 @@ fn candidates<'a>(
 
 /// The first pool that is meant for the Service, though it may be unusable or full.
 fn meant_for<'a>(world: &'a World, service: &ServiceView) -> Option<&'a PoolView> {
-    let meant =
-        |view: &&PoolView| matches!(serves(world, view, service), Ok(()) | Err(Verdict::Invalid));
+    let meant = |view: &&PoolView| match &view.pool {
+        Ok(pool) => pool.auto_assign && serves(world, view, service).is_ok(),
+        Err(_) => serves(world, view, service) == Err(Verdict::Invalid),
+    };
     world.pools_in_order().find(meant)
 }
 

@@ -10,6 +10,7 @@ use crate::stage::LONG;
 
 mod beyond;
 mod editing;
+mod mixed;
 mod selecting;
 mod sharing;
 mod syncing;

@@ -8,7 +8,7 @@ mod explain;
 mod faults;
 mod first_slice;
 mod idle;
-mod many;
+pub(crate) mod many;
 mod outsiders;
 mod requests;
 mod sharing;

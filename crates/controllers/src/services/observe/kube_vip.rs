@@ -118,13 +118,15 @@ pub(in crate::services) fn pools(object: &ConfigMap, class: Option<&Arc<str>>) -
         let uid = text(metadata.uid.as_deref());
         let mut view = PoolView::empty(named(&entry.key), PoolSource::ConfigMap, object, uid);
         view.version = version(metadata);
-        view.pool = entry.pool.clone().map(|mut pool| {
+        let named = |problem: String| format!("{}: {problem}", entry.key);
+        view.pool =
+            entry.pool.clone().map_err(|problems| problems.into_iter().map(named).collect());
+        if let Ok(pool) = &mut view.pool {
             pool.priority = match rank {
                 Rank::OfNamespace => i32::MIN,
                 Rank::Usual | Rank::Fallback => i32::MAX,
             };
-            pool
-        });
+        }
         view.namespaces = selector;
         view.class = class.cloned();
         view.rank = rank;

@@ -17,7 +17,7 @@ use crate::stage::{Arena, Dialect, LONG, Tenant, arena, ip};
 /// What users do at the same time.
 const USERS: usize = 12;
 
-pub(super) async fn start(arena: &Arena, count: usize) -> Vec<Operator> {
+pub(crate) async fn start(arena: &Arena, count: usize) -> Vec<Operator> {
     let mut operators = Vec::new();
     for _ in 0..count {
         let operator = arena.operator().await;
@@ -28,7 +28,7 @@ pub(super) async fn start(arena: &Arena, count: usize) -> Vec<Operator> {
 }
 
 /// Creates Services as fast as the API server takes them.
-pub(super) async fn burst(tenant: &Tenant, names: impl IntoIterator<Item = String>) {
+pub(crate) async fn burst(tenant: &Tenant, names: impl IntoIterator<Item = String>) {
     stream::iter(names)
         .map(|name| async move { tenant.create(load_balancer(&name)).await })
         .buffer_unordered(USERS)
@@ -37,7 +37,7 @@ pub(super) async fn burst(tenant: &Tenant, names: impl IntoIterator<Item = Strin
 }
 
 /// Waits until everybody has what can be had, and the cluster is in order.
-pub(super) async fn all_served(tenant: &Tenant) -> Snapshot {
+pub(crate) async fn all_served(tenant: &Tenant) -> Snapshot {
     wait::until("all that can be served to be served", LONG, async || {
         let seen = Snapshot::take(&tenant.client).await.map_err(|error| format!("{error:?}"))?;
         let mut problems = seen.problems();
@@ -125,7 +125,7 @@ async fn act(tenant: &Tenant, name: &str, act: Act) {
 }
 
 /// Seeded changes of many Services by many users.
-pub(super) async fn churn(
+pub(crate) async fn churn(
     tenant: &Tenant,
     names: &[String],
     network: &str,
