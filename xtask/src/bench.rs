@@ -20,6 +20,8 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
+use landfall_api::words;
+
 use crate::cargo;
 use crate::output::Output;
 pub(crate) use error::{Error, Result};
@@ -58,6 +60,11 @@ pub(crate) struct Args {
     /// Write the figures as JSON to this file, `-` for stdout
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// Measure kube-vip's pools and annotation instead of our pools and the status; scenarios that
+    /// edit pools or count on their size are left out
+    #[arg(long, conflicts_with = "operator_cmd")]
+    kube_vip: bool,
 
     /// Run this `landfall` instead of building one, such as that of an older commit
     #[arg(long, value_name = "FILE", conflicts_with = "operator_cmd")]
@@ -125,7 +132,12 @@ async fn bench(args: &Args, binary: PathBuf, output: &Output) -> Result<Report> 
     let root = cargo::repository();
     let ours = args.operator_cmd.is_none();
     output.say("starting the control plane");
-    let stage = Stage::start(root, args.address_in.clone(), ours).await?;
+    let address_in = if args.kube_vip {
+        AddressIn::Annotation(words::ANNOTATION_KUBE_VIP_ADDRESSES.to_owned())
+    } else {
+        args.address_in.clone()
+    };
+    let stage = Stage::start(root, address_in, ours).await?;
     for manifest in &args.operator_manifest {
         let path = manifest.to_string_lossy();
         stage.plane.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &path]).await?;
@@ -165,8 +177,10 @@ async fn bench(args: &Args, binary: PathBuf, output: &Output) -> Result<Report> 
 /// against, because a shared machine is not the same a minute later. What is held against no limit
 /// needs none.
 async fn scenarios(args: &Args, bench: &mut Bench<'_>) -> Result<Vec<Row>> {
-    let asked = |scenario| args.scenario.contains(&scenario);
-    let limited = args.scenario.iter().any(|scenario| scenario.has_limit());
+    let possible = |scenario: &Scenario| !args.kube_vip || scenario.needs_only_addresses();
+    let all: Vec<_> = args.scenario.iter().copied().filter(possible).collect();
+    let asked = |scenario| all.contains(&scenario);
+    let limited = all.iter().any(|scenario| scenario.has_limit());
     let mut rows = Vec::new();
     if limited {
         bench.measure_limits().await?;
@@ -196,7 +210,7 @@ async fn scenarios(args: &Args, bench: &mut Bench<'_>) -> Result<Vec<Row>> {
         Scenario::Idle,
     ];
     if let Some(first) = standing.into_iter().find(|scenario| asked(*scenario)) {
-        match bench.standing(&args.scenario).await {
+        match bench.standing(&all).await {
             Ok(more) => rows.extend(more),
             Err(error) => rows.push(failed(first, bench, &error)),
         }

@@ -101,8 +101,8 @@ async fn two_writes_of_all(stage: &Stage, namespace: &str, width: usize) -> Resu
     let mut calls = Vec::new();
     let mut undo = Vec::new();
     for (index, seen) in (0_u32..).zip(&services) {
-        calls.push((take(namespace, seen, index)?, publish(namespace, seen, index)?));
-        undo.push(unpublish(namespace, seen)?);
+        calls.push((take(stage, namespace, seen, index)?, publish(stage, namespace, seen, index)?));
+        undo.push(unpublish(stage, namespace, seen)?);
     }
     let count = u32::try_from(calls.len()).unwrap_or(u32::MAX);
     let client = stage.operator_client().await?;
@@ -128,7 +128,7 @@ async fn two_writes_of_all(stage: &Stage, namespace: &str, width: usize) -> Resu
 }
 
 /// The claim, as the operator writes it.
-pub(super) fn take(namespace: &str, seen: &Seen, index: u32) -> Result<Call> {
+pub(super) fn take(stage: &Stage, namespace: &str, seen: &Seen, index: u32) -> Result<Call> {
     let address = limit_address(index).to_string();
     let meta = &seen.metadata;
     let holder = Holder {
@@ -142,24 +142,38 @@ pub(super) fn take(namespace: &str, seen: &Seen, index: u32) -> Result<Call> {
     let spec = IPSpec {
         address: Some(address.clone()),
         use_: Some(Use::LoadBalancer),
-        pool: Some(format!("IPGroup/{namespace}")),
+        pool: Some(stage.pool_name(namespace)),
         holders: vec![holder],
         reserved_for: None,
     };
     let owner = format!("{namespace}/{}", meta.name);
     let mut ip = IP::new(&address, spec);
     ip.metadata = ObjectMeta {
-        labels: Some([(words::LABEL_IPGROUP.to_owned(), namespace.to_owned())].into()),
+        labels: (!stage.annotates())
+            .then(|| [(words::LABEL_IPGROUP.to_owned(), namespace.to_owned())].into()),
         annotations: Some([(words::ANNOTATION_OWNER.to_owned(), owner)].into()),
         ..ip.metadata
     };
     Ok(Call::create(format!("{IPS_PATH}?fieldManager=landfall"), bytes(&ip, "a claim")?))
 }
 
-/// The status patch, as the operator writes it.
-fn publish(namespace: &str, seen: &Seen, index: u32) -> Result<Call> {
+/// The patch that shows the address, as the operator writes it.
+fn publish(stage: &Stage, namespace: &str, seen: &Seen, index: u32) -> Result<Call> {
     let address = limit_address(index);
     let meta = &seen.metadata;
+    if stage.annotates() {
+        let patch = json!({
+            "metadata": {
+                "resourceVersion": meta.resource_version,
+                "uid": meta.uid,
+                "labels": { words::LABEL_IMPLEMENTATION: words::IMPLEMENTATION_KUBE_VIP },
+                "annotations": { words::ANNOTATION_KUBE_VIP_ADDRESSES: address },
+            },
+            "spec": { "loadBalancerIP": address },
+        });
+        let path = format!("{}/{}?fieldManager=landfall", services_path(namespace), meta.name);
+        return Ok(Call::merge(path, bytes(&patch, "an annotation")?));
+    }
     let patch = json!({
         "metadata": { "resourceVersion": meta.resource_version, "uid": meta.uid },
         "status": {
@@ -177,7 +191,18 @@ fn publish(namespace: &str, seen: &Seen, index: u32) -> Result<Call> {
     Ok(Call::merge(path, bytes(&patch, "a status")?))
 }
 
-fn unpublish(namespace: &str, seen: &Seen) -> Result<Call> {
+fn unpublish(stage: &Stage, namespace: &str, seen: &Seen) -> Result<Call> {
+    if stage.annotates() {
+        let patch = json!({
+            "metadata": {
+                "labels": { words::LABEL_IMPLEMENTATION: null },
+                "annotations": { words::ANNOTATION_KUBE_VIP_ADDRESSES: null },
+            },
+            "spec": { "loadBalancerIP": null },
+        });
+        let path = format!("{}/{}", services_path(namespace), seen.metadata.name);
+        return Ok(Call::merge(path, bytes(&patch, "an annotation")?));
+    }
     let patch = json!({ "status": { "conditions": null, "loadBalancer": null } });
     let path = format!("{}/{}/status", services_path(namespace), seen.metadata.name);
     Ok(Call::merge(path, bytes(&patch, "a status")?))

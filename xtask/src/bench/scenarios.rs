@@ -68,6 +68,19 @@ impl Scenario {
         }
     }
 
+    /// Whether it makes no pool larger or smaller and counts on no certain number of addresses.
+    pub(super) fn needs_only_addresses(self) -> bool {
+        matches!(
+            self,
+            Self::Burst
+                | Self::TwoOperators
+                | Self::Steady
+                | Self::Single
+                | Self::Churn
+                | Self::Idle
+        )
+    }
+
     /// Whether its rate is held against a limit.
     pub(super) fn has_limit(self) -> bool {
         matches!(self, Self::Burst | Self::TwoOperators | Self::Steady | Self::Fill)

@@ -40,6 +40,7 @@ const LEDGER_WIDTH: usize = 64;
 const POOL_DEADLINE: Duration = Duration::from_mins(1);
 pub(super) const IPS_PATH: &str = "/apis/paas.org/v1/ips";
 const IPGROUPS_PATH: &str = "/apis/paas.org/v1/ipgroups";
+const MAPS_PATH: &str = "/api/v1/namespaces/kube-system/configmaps";
 
 pub(super) fn limit_address(index: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(LIMIT_BASE.to_bits() + index)
@@ -116,10 +117,48 @@ impl Stage {
     /// Makes a namespace, and a pool of that name with exactly `size` addresses.
     pub(super) async fn open(&self, namespace: &str, size: Option<u32>) -> Result<()> {
         self.plane.ensure_namespace(namespace).await?;
-        if let Some(size) = size.filter(|_| self.own_pools) {
-            self.create_pool(namespace, &json!({ "ranges": [pool_range(size)] })).await?;
+        match size.filter(|_| self.own_pools) {
+            Some(size) if self.annotates() => {
+                self.set_key(namespace, Some(&pool_range(size))).await
+            }
+            Some(size) => {
+                self.create_pool(namespace, &json!({ "ranges": [pool_range(size)] })).await
+            }
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Whether our pools are those of kube-vip's `ConfigMap`, which are shown in its annotation.
+    pub(super) fn annotates(&self) -> bool {
+        self.own_pools && self.address_in != AddressIn::Status
+    }
+
+    /// The name of the pool that a namespace is served from, as claims have it.
+    pub(super) fn pool_name(&self, namespace: &str) -> String {
+        if self.annotates() {
+            format!("ConfigMap/kubevip/range-{namespace}")
+        } else {
+            format!("IPGroup/{namespace}")
+        }
+    }
+
+    /// Where to hear of the claims of a namespace, and as little else as can be.
+    pub(super) fn claims_watch(&self, namespace: &str) -> String {
+        let label = format!("&labelSelector={}%3D{namespace}", words::LABEL_IPGROUP);
+        let label = if self.annotates() { String::new() } else { label };
+        format!("{IPS_PATH}?watch=true{label}")
+    }
+
+    /// Writes a namespace's key of the `ConfigMap`, or removes it.
+    async fn set_key(&self, namespace: &str, range: Option<&str>) -> Result<()> {
+        let map = json!({ "metadata": { "name": "kubevip" }, "data": {} });
+        match Call::create(MAPS_PATH, bytes(&map, "a ConfigMap")?).send(&self.admin).await {
+            Err(Error::Kube { source, .. }) if is_conflict(&source) => {}
+            other => drop(other?),
+        }
+        let patch = json!({ "data": { format!("range-{namespace}"): range } });
+        let call = Call::merge(format!("{MAPS_PATH}/kubevip"), bytes(&patch, "a ConfigMap")?);
+        call.send(&self.admin).await.map(drop)
     }
 
     async fn create_pool(&self, name: &str, spec: &Value) -> Result<()> {
@@ -187,7 +226,9 @@ impl Stage {
         let claims = self.claims(namespace).await?;
         let paths = claims.iter().filter_map(|claim| claim.metadata.name.as_deref());
         self.delete_all(paths.map(|name| format!("{IPS_PATH}/{name}")).collect()).await?;
-        if self.own_pools {
+        if self.annotates() {
+            self.set_key(namespace, None).await?;
+        } else if self.own_pools {
             let pool = format!("{IPGROUPS_PATH}/{namespace}");
             Call::delete(pool).send_unless_gone(&self.admin).await?;
         }
@@ -246,11 +287,16 @@ impl Stage {
         Call::delete(path).send(&self.admin).await.map(drop)
     }
 
-    /// The claims of the pool that is named like the namespace.
-    async fn claims(&self, pool: &str) -> Result<Vec<IP>> {
+    /// The claims of the pool that a namespace is served from.
+    async fn claims(&self, namespace: &str) -> Result<Vec<IP>> {
         let api: kube::Api<IP> = kube::Api::all(self.admin.clone());
-        let params = ListParams::default().labels(&format!("{}={pool}", words::LABEL_IPGROUP));
-        Ok(api.list(&params).await.map_err(Error::kube("listing claims"))?.items)
+        let labelled = format!("{}={namespace}", words::LABEL_IPGROUP);
+        let params = ListParams::default();
+        let params = if self.annotates() { params } else { params.labels(&labelled) };
+        let mut claims = api.list(&params).await.map_err(Error::kube("listing claims"))?.items;
+        let pool = self.pool_name(namespace);
+        claims.retain(|claim| !self.annotates() || claim.spec.pool.as_deref() == Some(&pool));
+        Ok(claims)
     }
 
     /// What is wrong between Services and claims: addresses shown twice, and every violation.
@@ -305,6 +351,10 @@ impl Stage {
         }
         Ok(begin.elapsed().as_secs_f64())
     }
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }
 
 /// What the cluster looks like once it has come to rest.

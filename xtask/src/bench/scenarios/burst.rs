@@ -11,7 +11,7 @@ use crate::bench::crew::Crew;
 use crate::bench::error::{Error, Result};
 use crate::bench::neighbours::Moment;
 use crate::bench::report::{Row, Spread, duration};
-use crate::bench::stage::{IPS_PATH, MOST_ADDRESSES};
+use crate::bench::stage::MOST_ADDRESSES;
 use crate::bench::watch::first_event;
 
 impl Bench<'_> {
@@ -52,7 +52,7 @@ impl Bench<'_> {
         watch.until(seen, deadline, |known| known.services.len() == count).await?;
         let mut first_write = JoinSet::new();
         if self.subject.is_ours() {
-            let path = format!("{IPS_PATH}?watch=true&labelSelector=ipgroup%3D{namespace}");
+            let path = self.stage.claims_watch(namespace);
             first_write.spawn(first_event(self.stage.admin.clone(), path));
         }
 

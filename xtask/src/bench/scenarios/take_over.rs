@@ -93,7 +93,9 @@ impl Bench<'_> {
         let client = self.stage.operator_client().await?;
         let mut best = f64::INFINITY;
         for width in WIDTHS {
-            let calls = (0_u32..).zip(services).map(|(at, seen)| limits::take(namespace, seen, at));
+            let calls = (0_u32..)
+                .zip(services)
+                .map(|(at, seen)| limits::take(&self.stage, namespace, seen, at));
             let calls = calls.collect::<Result<Vec<_>>>()?;
             let begin = Instant::now();
             let sender = client.clone();

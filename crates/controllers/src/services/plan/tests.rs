@@ -7,6 +7,7 @@ use super::super::{
 };
 use super::*;
 
+mod annotation;
 mod promises;
 mod repair;
 mod sharing;

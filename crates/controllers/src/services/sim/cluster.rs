@@ -16,7 +16,7 @@ use super::super::{
     plan::{News, Watched},
     view::{
         ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
-        Reservation, ServiceKey, ServiceView, Tenure, Version,
+        Request, Reservation, ServiceKey, ServiceView, Tenure, Version,
     },
     wish::may_release,
 };
@@ -488,6 +488,10 @@ impl Cluster {
                 let mut stored = self.service_at(key, uid, *version)?;
                 if let Some(addrs) = addrs {
                     self.show(&mut stored.view, addrs);
+                    if std::mem::take(&mut stored.view.at_odds) {
+                        // The spec says the same from now on.
+                        stored.view.request = Request::Any;
+                    }
                 }
                 stored.view.place = Place::Annotation;
                 stored.view.unmarked = false;

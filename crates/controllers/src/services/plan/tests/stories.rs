@@ -161,7 +161,12 @@ fn happen(sim: &mut Sim, step: &Step) {
             sim.cluster.edit_service(&name(*service), |stored: &mut Stored| {
                 // What a Service of a foreign class shows is for its own program to mend.
                 if stored.load_balancer && stored.view.class.is_none() {
-                    stored.view.shows = vec![addr(*what)];
+                    let old = std::mem::replace(&mut stored.view.shows, vec![addr(*what)]);
+                    // Of an annotation the spec says the same until somebody edits only one of them.
+                    if stored.view.place == Place::Annotation && what % 2 == 0 && !old.is_empty() {
+                        stored.view.at_odds = old != stored.view.shows;
+                        stored.view.request = Request::Addresses(old);
+                    }
                 }
             });
         }

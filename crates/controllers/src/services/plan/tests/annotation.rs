@@ -1,0 +1,101 @@
+//! Services that show their addresses in an annotation, where their users write as well.
+
+use super::*;
+
+fn annotated() -> Sim {
+    let mut sim = running_in(Place::Annotation, 1);
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    sim.cluster.writes.clear();
+    sim
+}
+
+fn edited(change: impl FnOnce(&mut ServiceView)) -> Sim {
+    let mut sim = annotated();
+    sim.cluster.create_service("shop/other");
+    sim.settle();
+    sim.cluster.writes.clear();
+    sim.cluster.edit_service("shop/web", |stored| change(&mut stored.view));
+    sim.settle();
+    sim
+}
+
+/// What the spec asks for beside what stands in the annotation.
+fn at_odds(view: &mut ServiceView, asked: &str) {
+    view.request = Request::Addresses(vec![ip(asked)]);
+    view.at_odds = true;
+}
+
+#[test]
+fn an_address_takes_two_writes_and_then_silence() {
+    let mut sim = running_in(Place::Annotation, 1);
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["take", "annotate"]);
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
+    assert_eq!(sim.plan(0), 0);
+}
+
+#[test]
+fn whichever_is_edited_the_service_moves() {
+    type Change = fn(&mut ServiceView);
+    for (case, change, writes, shows) in [
+        (
+            "the spec",
+            (|view| at_odds(view, "10.0.0.2")) as Change,
+            &["take", "annotate", "release"][..],
+            "10.0.0.2",
+        ),
+        (
+            "the annotation",
+            |view| view.shows = vec![ip("10.0.0.2")],
+            &["take", "release"],
+            "10.0.0.2",
+        ),
+        (
+            "the annotation, while the spec still says the old one",
+            |view| {
+                view.shows = vec![ip("10.0.0.2")];
+                at_odds(view, "10.0.0.0");
+            },
+            &["annotate", "take", "release"],
+            "10.0.0.2",
+        ),
+        (
+            "the annotation is removed",
+            |view| view.shows.clear(),
+            &["touch", "annotate"],
+            "10.0.0.0",
+        ),
+        (
+            "outside every pool",
+            |view| view.shows = vec![ip("192.0.2.1")],
+            &["take", "publish", "release"],
+            "192.0.2.1",
+        ),
+        (
+            "what another has, while the spec still says the old one: nobody is moved",
+            |view| {
+                view.shows = vec![ip("10.0.0.1")];
+                at_odds(view, "10.0.0.0");
+            },
+            &["publish", "publish"],
+            "10.0.0.1",
+        ),
+    ] {
+        let sim = edited(change);
+        assert_eq!(sim.cluster.writes, writes, "{case}");
+        assert_eq!(shown_by(&sim, "shop/web"), [shows], "{case}");
+        assert_eq!(shown_by(&sim, "shop/other"), ["10.0.0.1"], "{case}");
+    }
+}
+
+/// It would be announced again the moment it became a `LoadBalancer` again.
+#[test]
+fn what_is_annotated_goes_before_the_address_is_given_up() {
+    let mut sim = annotated();
+    sim.cluster.edit_service("shop/web", |stored| stored.load_balancer = false);
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["clean_up", "release"]);
+    assert_eq!(sim.cluster.claims.len(), 0);
+}
