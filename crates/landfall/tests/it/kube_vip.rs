@@ -14,6 +14,7 @@ mod mixed;
 mod selecting;
 mod sharing;
 mod syncing;
+mod writing;
 
 /// The `ConfigMap` with the pools.
 pub(crate) struct Map {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Effect, Now, Place, Planner, ServiceKey, decide::ANY_LEASE};
+use super::{Effect, Now, Place, Planner, ServiceKey, ServiceView, decide::ANY_LEASE};
 
 impl Planner {
     /// Takes what was left on a Service off it once the ledger is right about it.
@@ -14,7 +14,10 @@ impl Planner {
             return;
         };
         let delayed = self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
-        if delayed || !(leftover.deleting || leftover.marked || self.is_settled(key)) {
+        // After a write of ours the watch will tell of both again.
+        let newer = |service: &ServiceView| service.version > leftover.version;
+        let outdated = self.world.services.get(key).is_some_and(newer);
+        if delayed || outdated || !(leftover.deleting || leftover.marked || self.is_settled(key)) {
             return;
         }
         let (uid, version) = (leftover.uid.clone(), leftover.version);
