@@ -60,9 +60,8 @@ enum Slot {
 pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let claims = world.claims_of(service);
     // Also one that it may not keep makes it ours: it is for us to take it away.
-    let known_class = service.class.as_ref().is_none_or(|class| world.serves_class(class))
-        || service.class == world.annotated_class
-        || world.claims_naming(service).next().is_some();
+    let known_class =
+        world.serves_class(service.class.as_ref()) || world.claims_naming(service).next().is_some();
     if !known_class {
         return Decision::LeaveAlone;
     }
@@ -541,4 +540,25 @@ fn serves(world: &World, view: &PoolView, service: &ServiceView) -> Result<(), V
         return Err(Verdict::Invalid);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::service;
+    use super::*;
+
+    #[test]
+    fn a_class_without_any_pool_is_served_only_if_it_is_the_one_kube_vip_has_pools_for() {
+        let (ours, other) = ("kube-vip.io/kube-vip-class", "example.com/other");
+        let bare = service("shop/web");
+        for (kube_vip, served, left_alone) in [
+            (None, &bare, &bare.clone().of_class(ours)),
+            (Some(ours), &bare.clone().of_class(ours), &bare),
+            (Some(other), &bare.clone().of_class(other), &bare.clone().of_class(ours)),
+        ] {
+            let world = World::of_class(kube_vip.map(Into::into));
+            assert!(!matches!(decide(&world, served), Decision::LeaveAlone), "{kube_vip:?}");
+            assert!(matches!(decide(&world, left_alone), Decision::LeaveAlone), "{kube_vip:?}");
+        }
+    }
 }

@@ -96,7 +96,7 @@ fn parts(violation: &Violation) -> (IpAddr, Vec<&str>) {
 /// Whether the Service is one of those that are served here.
 fn is_ours(world: &World, service: &ServiceView) -> bool {
     let claimed = world.claims_naming(service).next().is_some();
-    let of_class = service.class.as_ref().is_none_or(|class| world.serves_class(class));
+    let of_class = world.serves_class(service.class.as_ref());
     claimed || (of_class && !service.shows_other)
 }
 

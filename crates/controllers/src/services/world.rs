@@ -92,8 +92,12 @@ impl World {
         self.pools.values().flat_map(Store::values)
     }
 
-    pub(super) fn serves_class(&self, class: &str) -> bool {
-        self.all_pools().any(|pool| pool.class.as_deref() == Some(class))
+    /// Whether Services of a class, or those without one, are served here: kube-vip's also while it
+    /// has no pool, others by a pool. Who is not served is not even told so: with kube-vip's pools for
+    /// a class, Services without one are another program's.
+    pub(super) fn serves_class(&self, class: Option<&Arc<str>>) -> bool {
+        class == self.annotated_class.as_ref()
+            || self.all_pools().any(|pool| pool.class.as_ref() == class)
     }
 
     /// Whether a namespace lets all its Services share addresses.
