@@ -1,13 +1,20 @@
 //! The command line; every flag also has a `LANDFALL_…` variable.
 
+mod original;
+
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr as _;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use landfall_api::kube_vip::go_bool;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
+
+pub use original::{Ignored, Original};
+
+use crate::elector::LEASE_NAME;
 
 /// One operator that gives out, announces and moves the IP addresses of a cluster.
 #[derive(Debug, Parser)]
@@ -27,7 +34,13 @@ pub struct Global {
     pub kubeconfig: Option<PathBuf>,
 
     /// How to write the log
-    #[arg(long, global = true, env = "LANDFALL_LOG_FORMAT", default_value = "text")]
+    #[arg(
+        long,
+        alias = "logging-format",
+        global = true,
+        env = "LANDFALL_LOG_FORMAT",
+        default_value = "text"
+    )]
     pub log_format: LogFormat,
 
     /// How much to log: a level, or a filter such as `info,landfall=debug`
@@ -76,13 +89,29 @@ pub struct Operator {
         default_missing_value = "true",
         num_args = 0..=1,
         require_equals = true,
+        value_parser = boolean,
         action = ArgAction::Set
     )]
     pub leader_elect: bool,
 
+    /// Name of the lease, the same for all operators of a cluster
+    #[arg(
+        long,
+        alias = "leader-elect-resource-name",
+        env = "LANDFALL_LEASE_NAME",
+        value_name = "NAME",
+        default_value = LEASE_NAME
+    )]
+    pub lease_name: String,
+
     /// Namespace of the lease, the same for all operators of a cluster; else that of the
     /// kubeconfig's context or the pod, else `landfall-system`
-    #[arg(long, env = "LANDFALL_NAMESPACE", value_name = "NAME")]
+    #[arg(
+        long,
+        alias = "leader-elect-resource-namespace",
+        env = "LANDFALL_NAMESPACE",
+        value_name = "NAME"
+    )]
     pub namespace: Option<String>,
 
     /// Controllers to run
@@ -109,6 +138,24 @@ pub struct Operator {
     /// What to do where ledger and Services disagree: report it and mend it, or only report it
     #[arg(long, env = "LANDFALL_REPAIR", value_name = "MODE", default_value = "mend")]
     pub repair: Repair,
+
+    /// Namespace of the `ConfigMap` with kube-vip's pools; else `KUBEVIP_NAMESPACE`, else
+    /// `kube-system`
+    #[arg(long, env = "LANDFALL_KUBE_VIP_NAMESPACE", value_name = "NAME")]
+    pub kube_vip_namespace: Option<String>,
+
+    /// Name of that `ConfigMap`; else `KUBEVIP_CONFIG_MAP`, else `kubevip`
+    #[arg(long, env = "LANDFALL_KUBE_VIP_CONFIG_MAP", value_name = "NAME")]
+    pub kube_vip_config_map: Option<String>,
+
+    /// Class of the Services that get addresses from it, empty for those without a class; else
+    /// `KUBEVIP_CUSTOM_LOADBALANCERCLASS_NAME` if `KUBEVIP_ENABLE_LOADBALANCERCLASS` is true, else
+    /// those without a class
+    #[arg(long, env = "LANDFALL_KUBE_VIP_CLASS", value_name = "CLASS")]
+    pub kube_vip_class: Option<String>,
+
+    #[command(flatten)]
+    pub original: Original,
 }
 
 /// What is done about what repair finds.
@@ -126,10 +173,17 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is not a time such as 1h30m or 45s"))
 }
 
+/// Accepts what Go does.
+fn boolean(text: &str) -> Result<bool, String> {
+    go_bool(text).ok_or_else(|| format!("`{text}` is neither `true` nor `false`"))
+}
+
 /// The parts of the operator that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Controller {
     /// Addresses for Services of type `LoadBalancer`.
+    // The others are what kube-vip-cloud-provider calls all that it has.
+    #[value(aliases = ["service", "service-lb-controller", "*"])]
     Services,
     /// The old kinds `VirtualIP` and `GroupSegmentMapping`, where they are installed.
     Migration,
@@ -150,12 +204,12 @@ fn log_filter(text: &str) -> Result<String, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
 
-    fn parse(flags: &[&str]) -> Result<(Global, Operator), clap::Error> {
+    pub(crate) fn parse(flags: &[&str]) -> Result<(Global, Operator), clap::Error> {
         let line = ["landfall", "operator"].iter().chain(flags);
         let Cli { global, command: Command::Operator(operator) } = Cli::try_parse_from(line)?;
         Ok((global, operator))
@@ -173,14 +227,14 @@ mod tests {
         let mut checked = 0;
         for arg in cli.get_arguments().chain(verbs) {
             let flag = arg.get_long().expect("only long flags");
-            if matches!(flag, "help" | "version") {
+            if matches!(flag, "help" | "version") || arg.is_hide_set() {
                 continue;
             }
             let variable = format!("LANDFALL_{}", flag.to_uppercase().replace('-', "_"));
             assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(&*variable), "--{flag}");
             checked += 1;
         }
-        assert_eq!(checked, 9);
+        assert_eq!(checked, 13);
     }
 
     #[test]
@@ -191,6 +245,7 @@ mod tests {
         assert_eq!(global.log_level, "info");
         assert_eq!(operator.admin_addr.to_string(), "[::]:8080");
         assert!(operator.leader_elect);
+        assert_eq!(operator.lease_name, "landfall-operator");
         assert_eq!(operator.namespace, None);
         assert_eq!(operator.controllers, [Controller::Services, Controller::Migration]);
         assert_eq!(operator.orphan_grace, Duration::from_mins(5));
@@ -202,6 +257,7 @@ mod tests {
             "--log-level=info,landfall=debug",
             "--admin-addr=127.0.0.1:0",
             "--leader-elect=false",
+            "--lease-name=ours",
             "--namespace=net",
             "--controllers=services,services",
             "--orphan-grace=90s",
@@ -213,6 +269,7 @@ mod tests {
         assert_eq!(global.log_level, "info,landfall=debug");
         assert_eq!(operator.admin_addr.to_string(), "127.0.0.1:0");
         assert!(!operator.leader_elect);
+        assert_eq!(operator.lease_name, "ours");
         assert_eq!(operator.namespace.as_deref(), Some("net"));
         assert_eq!(operator.controllers, [Controller::Services, Controller::Services]);
         assert_eq!(operator.orphan_grace, Duration::from_secs(90));
@@ -240,6 +297,7 @@ mod tests {
             ("--log-level=landfall=loud", "invalid"),
             ("--log-format=xml", "possible values: text, json"),
             ("--admin-addr=8080", "--admin-addr"),
+            ("--leader-elect=perhaps", "neither `true` nor `false`"),
             ("--orphan-grace=soon", "`soon` is not a time such as 1h30m or 45s"),
         ] {
             let message = parse(&[flag]).unwrap_err().to_string();

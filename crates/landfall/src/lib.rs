@@ -22,14 +22,15 @@ use clap::{CommandFactory as _, Parser as _};
 use tracing::error;
 
 use crate::args::{Cli, Command};
+use crate::elector::Timing;
 
 /// How long threads may take to end when everything they did is over.
 const THREADS_GRACE: Duration = Duration::from_secs(1);
 
 /// Runs one command line; the exit code is 2 for a wrong one, 1 when it could not be done.
 pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(line) {
-        Ok(cli) => cli,
+    let (cli, timing) = match understood(line) {
+        Ok(understood) => understood,
         Err(error) => {
             // Nobody is left to tell when stderr is closed. `--help` comes here too.
             error.print().ok();
@@ -50,7 +51,7 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let ended = runtime.block_on(execute(&cli));
+    let ended = runtime.block_on(execute(&cli, timing));
     runtime.shutdown_timeout(THREADS_GRACE);
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,8 +62,17 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-async fn execute(cli: &Cli) -> Result<(), operator::Error> {
+/// The command line, and what several of its flags say together.
+fn understood(line: impl IntoIterator<Item = OsString>) -> Result<(Cli, Timing), clap::Error> {
+    let cli = Cli::try_parse_from(line)?;
+    let Command::Operator(args) = &cli.command;
+    let timing = args.timing()?;
+    Ok((cli, timing))
+}
+
+async fn execute(cli: &Cli, timing: Timing) -> Result<(), operator::Error> {
+    let kubeconfig = cli.global.kubeconfig.as_deref();
     match &cli.command {
-        Command::Operator(args) => operator::run(cli.global.kubeconfig.as_deref(), args).await,
+        Command::Operator(args) => operator::run(kubeconfig, args, timing).await,
     }
 }

@@ -10,7 +10,7 @@ use landfall_controllers::readiness::Readiness;
 use landfall_controllers::services::RepairMode;
 use landfall_controllers::{Context, migration, services};
 use prometheus_client::registry::Registry;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::admin::{self, Admin};
 use crate::args::{Controller, Operator, Repair};
@@ -47,9 +47,13 @@ impl Error {
 }
 
 /// Runs until a signal, or until a part of it fails.
-pub async fn run(kubeconfig: Option<&Path>, args: &Operator) -> Result<(), Error> {
+pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> Result<(), Error> {
     // First, so that a signal during the start is not lost.
     let signals = supervise::signals().map_err(Error::Signals)?;
+    let ignored = &args.original.ignored.0;
+    if !ignored.is_empty() {
+        warn!(flags = ignored.join(","), "flags of kube-vip-cloud-provider have no effect here");
+    }
     let cluster = Cluster::load(kubeconfig).await?;
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -64,7 +68,7 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator) -> Result<(), Error
     let mut registry = Registry::default();
     let readiness = Readiness::default();
     let leadership = if args.leader_elect {
-        elect(&mut supervisor, &cluster, args.namespace.as_deref())?
+        elect(&mut supervisor, &cluster, args, timing)?
     } else {
         Leadership::always()
     };
@@ -83,7 +87,7 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator) -> Result<(), Error
                 Repair::Mend => RepairMode::Mend,
                 Repair::Report => RepairMode::Report,
             },
-            kube_vip: services::KubeVip::default(),
+            kube_vip: args.kube_vip(),
         };
         let context = context.clone();
         supervisor.add(Stage::Work, "services", |stop| {
@@ -114,21 +118,23 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator) -> Result<(), Error
     Ok(())
 }
 
-/// Enters the election for the lease in `namespace`.
+/// Enters the election for the lease.
 fn elect(
     supervisor: &mut Supervisor,
     cluster: &Cluster,
-    namespace: Option<&str>,
+    args: &Operator,
+    timing: Timing,
 ) -> Result<Leadership, client::Error> {
     let client = cluster.client()?;
-    let named = namespace.or_else(|| cluster.namespace());
+    let lease = &args.lease_name;
+    let named = args.namespace.as_deref().or_else(|| cluster.namespace());
     let leases = match named {
-        Some(namespace) => KubeLeases::new(client, namespace),
-        None => KubeLeases::in_own_namespace(client, OWN_NAMESPACE),
+        Some(namespace) => KubeLeases::new(client, namespace, lease),
+        None => KubeLeases::in_own_namespace(client, OWN_NAMESPACE, lease),
     };
     let identity = elector::identity(wall());
-    info!(identity, namespace = named.unwrap_or(OWN_NAMESPACE), "standing for election");
-    let candidate = Candidate::new(identity, Timing::default());
+    info!(identity, namespace = named.unwrap_or(OWN_NAMESPACE), lease, "standing for election");
+    let candidate = Candidate::new(identity, timing);
     let (setter, leadership) = leadership();
     let elector = Elector::new(leases, candidate, setter, wall);
     supervisor.add(Stage::Lease, "lease", async |stop| {

@@ -1,6 +1,7 @@
 //! `docs/reference/cli.md`: verbs and flags as the binary itself defines them.
 
 use clap::{Arg, Command, CommandFactory as _};
+use landfall::args::Ignored;
 
 use super::{File, NOTICE, cell};
 
@@ -12,6 +13,13 @@ when it could not be done and 2 when the command line is wrong. The log goes to 
 
 const FLAGS: &str = "| flag | variable | default | meaning |\n| --- | --- | --- | --- |";
 
+const ORIGINAL: &str = "## Settings of kube-vip-cloud-provider
+
+`landfall operator` takes them, too, so that it can [take that program's place](../guides/from-kube-vip.md). Ours win.
+
+| flag or variable | meaning |
+| --- | --- |";
+
 pub(super) fn file() -> File {
     let mut cli = landfall::args::Cli::command();
     // Fills in what verbs inherit.
@@ -22,6 +30,13 @@ pub(super) fn file() -> File {
         page.push(format!("\n## landfall {}\n\n{}.\n\n{FLAGS}", verb.get_name(), about(verb)));
         page.extend(verb.get_arguments().filter(|arg| !arg.is_global_set()).filter_map(row));
     }
+    page.push(format!("\n{ORIGINAL}"));
+    page.extend(cli.get_subcommands().flat_map(Command::get_arguments).flat_map(original_rows));
+    let ignored: Vec<_> = Ignored::all().map(|flag| code(&format!("--{flag}"))).collect();
+    page.push(format!(
+        "\nAccepted without effect, and named in one line of the log: {}. Any other flag is an error.",
+        ignored.join(", ")
+    ));
     page.push(String::new());
     File { path: "docs/reference/cli.md".to_owned(), text: page.join("\n") }
 }
@@ -30,9 +45,35 @@ fn about(verb: &Command) -> String {
     verb.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
-/// A flag's row; nothing for those that clap adds.
+/// What kube-vip-cloud-provider calls a flag of ours, or a setting that only it has.
+fn original_rows(arg: &Arg) -> Vec<String> {
+    let Some(flag) = arg.get_long() else { return Vec::new() };
+    let row = |name: &str, meaning: &str| format!("| `{name}` | {}. |", cell(meaning));
+    let aliases = arg.get_all_aliases().into_iter().flatten();
+    let values = arg.get_possible_values();
+    let values = values.iter().flat_map(|value| {
+        let mut names = value.get_name_and_aliases();
+        let ours = names.next().unwrap_or_default();
+        names.map(move |name| (format!("--{flag}={name}"), format!("As `--{flag}={ours}`")))
+    });
+    let own = arg.get_help().filter(|_| arg.is_hide_set()).map(|help| {
+        let name = arg.get_env().map(|name| name.to_string_lossy().into_owned());
+        (name.unwrap_or_else(|| format!("--{flag}")), help.to_string())
+    });
+    aliases
+        .map(|alias| (format!("--{alias}"), format!("As `--{flag}`")))
+        .chain(values)
+        .chain(own)
+        .map(|(name, meaning)| row(&name, &meaning))
+        .collect()
+}
+
+/// A flag's row; nothing for those that clap adds, nor for those of other programs.
 fn row(arg: &Arg) -> Option<String> {
     let flag = arg.get_long().filter(|flag| !matches!(*flag, "help" | "version"))?;
+    if arg.is_hide_set() {
+        return None;
+    }
     let value = arg.get_value_names().into_iter().flatten().next();
     let separator = if arg.is_require_equals_set() { '=' } else { ' ' };
     let value = value.map(|name| format!("{separator}{name}")).unwrap_or_default();

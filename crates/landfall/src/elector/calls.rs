@@ -7,8 +7,6 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tracing::info;
 
-use super::rules::LEASE_NAME;
-
 /// How a guarded write ended, if it did.
 #[derive(Debug)]
 pub enum Written {
@@ -54,27 +52,29 @@ pub trait Leases: Send + Sync {
     fn update(&self, lease: &Lease) -> impl Future<Output = Result<Written, CallError>> + Send;
 }
 
-/// The lease of one namespace on a real API server.
+/// One lease on a real API server.
 #[derive(Clone, Debug)]
 pub struct KubeLeases {
     api: Api<Lease>,
+    name: String,
     /// Namespaces, and the one to make if it is missing.
     own_namespace: Option<(Api<Namespace>, String)>,
 }
 
 impl KubeLeases {
     /// Give it a client of its own: behind a burst of allocations a renewal would come late.
-    pub fn new(client: Client, namespace: &str) -> Self {
-        Self { api: Api::namespaced(client, namespace), own_namespace: None }
+    pub fn new(client: Client, namespace: &str, name: &str) -> Self {
+        let api = Api::namespaced(client, namespace);
+        Self { api, name: name.to_owned(), own_namespace: None }
     }
 
     /// Like [`new`](Self::new), and makes the namespace when it is missing.
     ///
     /// Only for the namespace that nobody named: in a bare cluster `landfall operator` has to
     /// work from a shell, but a mistyped `--namespace` must not leave a namespace behind.
-    pub fn in_own_namespace(client: Client, namespace: &str) -> Self {
+    pub fn in_own_namespace(client: Client, namespace: &str, name: &str) -> Self {
         let own_namespace = Some((Api::all(client.clone()), namespace.to_owned()));
-        Self { api: Api::namespaced(client, namespace), own_namespace }
+        Self { own_namespace, ..Self::new(client, namespace, name) }
     }
 
     async fn make_namespace(api: &Api<Namespace>, name: &str) -> Result<Written, CallError> {
@@ -93,11 +93,13 @@ impl KubeLeases {
 
 impl Leases for KubeLeases {
     async fn read(&self) -> Result<Option<Lease>, CallError> {
-        self.api.get_opt(LEASE_NAME).await.map_err(|error| CallError::Api(Box::new(error)))
+        self.api.get_opt(&self.name).await.map_err(|error| CallError::Api(Box::new(error)))
     }
 
     async fn create(&self, lease: &Lease) -> Result<Written, CallError> {
-        match self.api.create(&PostParams::default(), lease).await {
+        let mut lease = lease.clone();
+        lease.metadata.name = Some(self.name.clone());
+        match self.api.create(&PostParams::default(), &lease).await {
             Ok(stored) => Ok(Written::Done(Box::new(stored))),
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(Written::Refused),
             Err(error) => match (&self.own_namespace, &error) {
@@ -110,7 +112,7 @@ impl Leases for KubeLeases {
     }
 
     async fn update(&self, lease: &Lease) -> Result<Written, CallError> {
-        match self.api.replace(LEASE_NAME, &PostParams::default(), lease).await {
+        match self.api.replace(&self.name, &PostParams::default(), lease).await {
             Ok(stored) => Ok(Written::Done(Box::new(stored))),
             // Not found: deleted since we read it.
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {

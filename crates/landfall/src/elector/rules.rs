@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::Instant;
 
-/// The lease all operators of one namespace compete for.
+/// The lease all operators of one namespace compete for, unless told another.
 pub const LEASE_NAME: &str = "landfall-operator";
 
 /// How long things take in the election; all candidates of one lease use the same.
@@ -207,10 +207,7 @@ impl Candidate {
 
     /// The record that makes us the holder; what others added to the object stays.
     fn claim(&self, old: Option<&Lease>, wall: Timestamp) -> Lease {
-        let mut lease = old.cloned().unwrap_or_else(|| Lease {
-            metadata: ObjectMeta { name: Some(LEASE_NAME.to_owned()), ..ObjectMeta::default() },
-            spec: None,
-        });
+        let mut lease = old.cloned().unwrap_or_default();
         let renewal = old.is_some_and(|old| holder(old) == self.identity);
         let spec: &mut LeaseSpec = lease.spec.get_or_insert_default();
         if !renewal {

@@ -50,11 +50,25 @@ fn wrong_values_are_usage_errors_that_list_the_right_ones() {
         ("LANDFALL_ADMIN_ADDR", "here", "--admin-addr"),
         ("LANDFALL_LOG_FORMAT", "xml", "possible values: text, json"),
         ("LANDFALL_LOG_LEVEL", "verbose", "`verbose` is not a level"),
+        ("KUBEVIP_ENABLE_LOADBALANCERCLASS", "yes", "`yes` is neither `true` nor `false`"),
     ] {
         let output = landfall(&["operator"], &[(variable, value)]).unwrap();
         assert_eq!(output.status.code(), Some(2), "{variable}");
         let text = stderr(&output).replace("leader-elect", "LEADER_ELECT");
         assert!(text.contains(expected), "{variable}: {text}");
+    }
+}
+
+#[test]
+fn flags_without_effect_are_named_in_one_line_and_unknown_ones_are_errors() {
+    let flags = ["operator", "--cloud-provider=kubevip", "-v=2", "--kubeconfig=/nonexistent/k"];
+    let text = stderr(&landfall(&flags, &[]).unwrap());
+    let told: Vec<_> = text.lines().filter(|line| line.contains("no effect")).collect();
+    assert!(matches!(told[..], [line] if line.contains("cloud-provider,v")), "{text}");
+
+    for flag in ["--cloud-providers=kubevip", "--leader-elect-lease-duration=5s"] {
+        let output = landfall(&["operator", flag], &[]).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{flag}: {}", stderr(&output));
     }
 }
 

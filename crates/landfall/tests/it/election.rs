@@ -64,7 +64,7 @@ async fn elector(
     let timing = Timing::new(5, Duration::from_secs(3), Duration::from_millis(300));
     let candidate = Candidate::new(name.to_owned(), timing.ok_or("an unsound timing")?);
     let (setter, leadership) = leadership();
-    let leases = KubeLeases::new(client, namespace);
+    let leases = KubeLeases::new(client, namespace, LEASE_NAME);
     let stop = CancellationToken::new();
     tasks.spawn(Elector::new(leases, candidate, setter, wall).run(stop.clone()));
     Ok((leadership, stop))
