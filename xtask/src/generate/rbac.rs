@@ -1,4 +1,5 @@
-//! `deploy/rbac.yaml`: the operator's account and exactly the rights that the code asks for.
+//! `deploy/rbac.yaml` and `deploy/kube-vip/rbac.yaml`: the operator's account and exactly the rights
+//! that the code asks for, in a namespace of its own and in place of kube-vip-cloud-provider.
 
 use landfall_controllers::{permissions::Rule, services::permissions};
 use serde_json::{Value, json};
@@ -9,6 +10,9 @@ use super::{Error, File, NOTICE};
 const NAMESPACE: &str = "landfall-system";
 /// The operator's account, and the name of its roles.
 const ACCOUNT: &str = "landfall-operator";
+/// The account in place of kube-vip-cloud-provider. Not that program's own, so that it goes on working
+/// until the Pod that follows it is there, and again for whoever goes back.
+const KUBE_VIP_ACCOUNT: &str = "landfall-kube-vip";
 /// What the old kinds need on top. A role of its own, because a cluster without them can do without
 /// it when the operator runs with `--controllers=services`.
 const MIGRATION: &str = "landfall-operator-migration";
@@ -18,9 +22,15 @@ const EDIT: &str = "landfall-edit";
 const VIEW: &str = "landfall-view";
 
 pub(super) fn files() -> Result<Vec<File>, Error> {
-    let path = "deploy/rbac.yaml".to_owned();
+    let files =
+        [("deploy/rbac.yaml", objects()), ("deploy/kube-vip/rbac.yaml", kube_vip_objects())];
+    files.into_iter().map(|(path, objects)| file(path, &objects)).collect()
+}
+
+fn file(path: &str, objects: &[Value]) -> Result<File, Error> {
+    let path = path.to_owned();
     let mut text = format!("# {NOTICE}\n");
-    for (index, object) in objects().iter().enumerate() {
+    for (index, object) in objects.iter().enumerate() {
         if index > 0 {
             text.push_str("---\n");
         }
@@ -32,9 +42,31 @@ pub(super) fn files() -> Result<Vec<File>, Error> {
             text.push('\n');
         }
     }
-    Ok(vec![File { path, text }])
+    Ok(File { path, text })
 }
 
+/// Everything in the provider's own namespace, which is there already, and nothing for the old kinds.
+fn kube_vip_objects() -> Vec<Value> {
+    let (name, namespace) = (KUBE_VIP_ACCOUNT, permissions::KUBE_VIP_NAMESPACE);
+    let account = json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace });
+    let (everywhere, here, default) = (
+        json!({ "name": name }),
+        json!({ "name": name, "namespace": namespace }),
+        json!({ "name": name, "namespace": "default" }),
+    );
+    let rules = [landfall::permissions::KUBE_VIP, permissions::KUBE_VIP].concat();
+    vec![
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": here }),
+        role("ClusterRole", &everywhere, permissions::CLUSTER),
+        binding("ClusterRole", &everywhere, &account),
+        role("Role", &here, &rules),
+        binding("Role", &here, &account),
+        role("Role", &default, permissions::DEFAULT_NAMESPACE),
+        binding("Role", &default, &account),
+    ]
+}
+
+/// The operator in a namespace of its own.
 fn objects() -> Vec<Value> {
     // The strictest profile: the operator needs nothing from its node.
     let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
@@ -151,7 +183,7 @@ mod tests {
 
     #[test]
     fn nobody_gets_a_wildcard() {
-        for object in objects() {
+        for object in objects().into_iter().chain(kube_vip_objects()) {
             assert!(!object.to_string().contains('*'), "{object}");
         }
     }
