@@ -24,6 +24,16 @@ impl Operator {
     /// Starts the operator and waits until it has said where its admin port is, not until it is
     /// ready: with another leader in place, or behind a frozen proxy, it will not be.
     pub async fn spawn(binary: &Path, kubeconfig: &Path, extra_args: &[&str]) -> Result<Self> {
+        Self::spawn_with(binary, kubeconfig, extra_args, &[]).await
+    }
+
+    /// The same with variables in its environment.
+    pub async fn spawn_with(
+        binary: &Path,
+        kubeconfig: &Path,
+        extra_args: &[&str],
+        variables: &[(String, String)],
+    ) -> Result<Self> {
         let dir = Scratch::new("landfall-operator-")?;
         let mut command = Command::new(binary);
         command
@@ -33,6 +43,7 @@ impl Operator {
             .args(["--admin-addr", "127.0.0.1:0", "--log-format", "text"])
             // No test restores claims before Services unless it says so; a flag overrides this.
             .env("LANDFALL_ORPHAN_GRACE", "0s")
+            .envs(variables.iter().cloned())
             .args(extra_args);
         let process = Process::spawn(&command, &dir.path().join("operator.log"))?;
         let admin = process

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use landfall_testkit::ControlPlane;
+use rstest::rstest;
 use serde_json::Value;
 
 fn root() -> PathBuf {
@@ -95,12 +96,20 @@ async fn every_yaml_block_and_example_is_accepted() {
         .unwrap();
 }
 
+#[rstest]
+#[case::operator("rbac.yaml", "operator.yaml")]
+#[case::kube_vip("kube-vip/rbac.yaml", "kube-vip/deployment.yaml")]
 #[tokio::test]
-async fn the_deployment_is_admitted_where_only_restricted_pods_are() {
+async fn the_deployment_is_admitted_where_only_restricted_pods_are(
+    #[case] rbac: &str,
+    #[case] operator: &str,
+) {
     let plane = plane().await;
     let deploy = |file: &str| root().join("deploy").join(file).to_string_lossy().into_owned();
-    plane.kubectl(&["apply", "--server-side", "-f", &deploy("rbac.yaml")]).await.unwrap();
-    let operator = deploy("operator.yaml");
+    for rbac in ["rbac.yaml", rbac] {
+        plane.kubectl(&["apply", "--server-side", "-f", &deploy(rbac)]).await.unwrap();
+    }
+    let operator = deploy(operator);
     let dry_run = ["apply", "--dry-run=server", "--validate=strict", "-o", "json", "-f", &operator];
     let deployment: Value = serde_json::from_str(&plane.kubectl(&dry_run).await.unwrap()).unwrap();
 
@@ -108,6 +117,8 @@ async fn the_deployment_is_admitted_where_only_restricted_pods_are() {
     let namespace = plane.kubectl(&["get", "namespace", "landfall-system", "-o", "json"]).await;
     assert!(namespace.unwrap().contains(r#""pod-security.kubernetes.io/enforce": "restricted""#));
     let mut pod = deployment["spec"]["template"].clone();
+    let account = pod["spec"]["serviceAccountName"].as_str().unwrap();
+    plane.service_account_kubeconfig("landfall-system", account).await.unwrap();
     pod["apiVersion"] = "v1".into();
     pod["kind"] = "Pod".into();
     pod["metadata"]["name"] = "landfall-operator".into();

@@ -1,16 +1,20 @@
 //! Services that kube-vip announces: pools in its `ConfigMap`, addresses in its annotation.
 
+use std::path::Path;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
-use landfall_testkit::wait;
+use landfall_testkit::{Operator, wait};
 use serde_json::{Value, json};
 
-use crate::stage::LONG;
+use crate::guide::{self, Guide};
+use crate::stage::{Arena, LONG};
 
 mod beyond;
 mod editing;
 mod mixed;
+mod modes;
 mod selecting;
 mod sharing;
 mod syncing;
@@ -19,11 +23,16 @@ mod writing;
 /// The `ConfigMap` with the pools.
 pub(crate) struct Map {
     maps: Api<ConfigMap>,
+    name: &'static str,
 }
 
 impl Map {
     pub(crate) fn new(client: &Client) -> Self {
-        Self { maps: Api::namespaced(client.clone(), "kube-system") }
+        Self::at(client, "kube-system", "kubevip")
+    }
+
+    pub(crate) fn at(client: &Client, namespace: &str, name: &'static str) -> Self {
+        Self { maps: Api::namespaced(client.clone(), namespace), name }
     }
 
     /// Makes it say this and nothing else.
@@ -35,15 +44,48 @@ impl Map {
     /// The same, without its being gone for a moment.
     pub(crate) async fn keeps(&self, data: &Value) {
         let map = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubevip"}, "data": data,
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name}, "data": data,
         });
         let params = PatchParams::apply("test").force();
-        self.maps.patch("kubevip", &params, &Patch::Apply(map)).await.unwrap();
+        self.maps.patch(self.name, &params, &Patch::Apply(map)).await.unwrap();
     }
 
     pub(crate) async fn goes(&self) {
-        self.maps.delete("kubevip", &DeleteParams::default()).await.ok();
+        self.maps.delete(self.name, &DeleteParams::default()).await.ok();
     }
+}
+
+/// Applies `deploy/kube-vip` where no earlier test left anything of it.
+pub(crate) async fn deploy(arena: &Arena) {
+    for gone in ["deployment/kube-vip-cloud-provider", "lease/kube-vip-cloud-controller"] {
+        arena.kubectl(&["-n", "kube-system", "delete", gone, "--ignore-not-found"]).await;
+    }
+    let guide = Guide::read("from-kube-vip.md");
+    let apply = guide.commands().into_iter().find(|line| line.ends_with(" deploy/kube-vip"));
+    guide::walk(arena, apply.unwrap()).await;
+}
+
+/// Starts what the Deployment says, as a kubelet would: its arguments and variables, under its account.
+pub(crate) async fn deployed(arena: &Arena, url: &str) -> Operator {
+    let get = ["-n", "kube-system", "get", "deployment", "kube-vip-cloud-provider", "-o", "json"];
+    let deployment: Value = serde_json::from_str(&arena.kubectl(&get).await).unwrap();
+    let pod = &deployment["spec"]["template"]["spec"];
+    let [container] = &pod["containers"].as_array().unwrap()[..] else { panic!("{pod}") };
+    assert_eq!(container.get("command"), None, "the image has its own");
+    let args: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
+    let (verb, flags) = args.split_first().unwrap();
+    assert_eq!(verb, "operator");
+    // Every operator under test logs as text.
+    let flags: Vec<_> =
+        flags.iter().map(String::as_str).filter(|flag| !flag.starts_with("--log-format")).collect();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let variables = container["env"].as_array().into_iter().flatten();
+    let variables: Vec<_> = variables.map(|it| (text(&it["name"]), text(&it["value"]))).collect();
+    let account = text(&pod["serviceAccountName"]);
+    let plane = arena.plane();
+    let kubeconfig = plane.service_account_kubeconfig_via("kube-system", &account, url).await;
+    let binary = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    Operator::spawn_with(binary, &kubeconfig.unwrap(), &flags, &variables).await.unwrap()
 }
 
 /// What stands on a Service, as far as this dialect is concerned.

@@ -8,6 +8,8 @@ mod cli;
 mod docs;
 mod election;
 #[cfg(test)]
+mod guide;
+#[cfg(test)]
 mod kube_vip;
 mod leadership;
 #[cfg(test)]

@@ -159,6 +159,10 @@ impl Arena {
         }
     }
 
+    pub(crate) fn plane(&self) -> &ControlPlane {
+        &self.stage.plane
+    }
+
     pub(crate) async fn kubectl(&self, args: &[&str]) -> String {
         self.stage.plane.kubectl(args).await.unwrap()
     }
@@ -209,16 +213,7 @@ impl Arena {
     pub(crate) async fn a_start_writes_nothing(&self) {
         let proxy = self.proxy().await;
         let operator = self.electing_operator_via(&proxy).await;
-        operator.wait_ready(LONG).await.unwrap();
-        quiet(&proxy).await;
-        let writes: Vec<_> = proxy
-            .requests()
-            .into_iter()
-            .filter(|request| request.is_write() && !request.is_for("leases"))
-            .map(|request| format!("{} {}", request.method, request.path))
-            .collect();
-        assert_eq!(writes, Vec::<String>::new());
-        operator.terminate().await.unwrap();
+        writes_only(operator, &proxy, &["leases"]).await;
     }
 
     /// Ends the API server as a crash would and starts it again.
@@ -262,6 +257,20 @@ pub(crate) async fn leads(operator: &Operator) -> Result<(), String> {
 pub(crate) async fn comes_to_lead(operator: &Operator) {
     let what = format!("operator {} to lead", operator.pid());
     wait::until(what, LONG, async || leads(operator).await).await.unwrap();
+}
+
+/// Waits until an operator behind a proxy has nothing left to do, and sees that it wrote nothing else.
+pub(crate) async fn writes_only(operator: Operator, proxy: &Proxy, kinds: &[&str]) {
+    operator.wait_ready(LONG).await.unwrap();
+    quiet(proxy).await;
+    let writes: Vec<_> = proxy
+        .requests()
+        .into_iter()
+        .filter(|request| request.is_write() && !kinds.iter().any(|kind| request.is_for(kind)))
+        .map(|request| format!("{} {}", request.method, request.path))
+        .collect();
+    assert_eq!(writes, Vec::<String>::new());
+    operator.terminate().await.unwrap();
 }
 
 /// How often the lease is renewed, every two seconds, before an operator counts as idle.

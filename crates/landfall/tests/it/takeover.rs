@@ -9,11 +9,13 @@ use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 use landfall_api::{IP, IPGroup, condition, name, words};
 use landfall_testkit::builders::{PoolBuilder as _, load_balancer, original_claim, pool};
-use landfall_testkit::cluster::{Recorder, Snapshot, shown};
-use landfall_testkit::{Recording, wait};
+use landfall_testkit::cluster::{self, Recorder, Snapshot, shown};
+use landfall_testkit::{Operator, Recording, wait};
 use rstest::rstest;
 
-use crate::stage::{Arena, LONG, allocated, ip, root, unharmed_arena};
+use crate::guide::{self, Guide};
+use crate::kube_vip::{Map, deployed};
+use crate::stage::{Arena, LONG, allocated, ip, unharmed_arena, writes_only};
 
 /// What becomes of a recorded cluster. What is not named here stays as it is.
 #[derive(Default)]
@@ -45,27 +47,29 @@ fn recorded(recording: &Recording) -> BTreeMap<String, Vec<String>> {
         object.data["spec"]["type"] == "LoadBalancer"
             && object.metadata.deletion_timestamp.is_none()
     });
-    let text = |entry: &serde_json::Value| entry["ip"].as_str().unwrap_or_default().to_owned();
-    living
-        .map(|object| {
-            let ingress = object.data["status"]["loadBalancer"]["ingress"].as_array();
-            (key(object), ingress.into_iter().flatten().map(text).collect())
-        })
-        .collect()
+    living.map(|object| (key(object), words_shown(&as_service(object)))).collect()
+}
+
+fn as_service(object: &DynamicObject) -> Service {
+    serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap()
+}
+
+/// What a Service shows, to the letter: in the annotation that kube-vip reads, if it has one, else in
+/// its status.
+fn words_shown(service: &Service) -> Vec<String> {
+    let annotation = service.annotations().get(words::ANNOTATION_KUBE_VIP_ADDRESSES);
+    if let Some(text) = annotation.filter(|text| !text.is_empty()) {
+        return text.split(',').map(str::to_owned).collect();
+    }
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+    ingress.iter().filter_map(|entry| entry.ip.clone()).collect()
 }
 
 /// What each Service shows now, by `namespace/name`, to the letter.
 fn shown_now(snapshot: &Snapshot) -> BTreeMap<String, Vec<String>> {
-    let text = |service: &Service| {
-        let balancer = service.status.as_ref()?.load_balancer.as_ref()?;
-        let ingress = balancer.ingress.as_deref().unwrap_or_default();
-        Some(ingress.iter().filter_map(|entry| entry.ip.clone()).collect())
-    };
-    let name = |service: &Service| {
-        format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any())
-    };
     let services = snapshot.services.iter();
-    services.map(|service| (name(service), text(service).unwrap_or_default())).collect()
+    services.map(|service| (cluster::key(service), words_shown(service))).collect()
 }
 
 /// Everything that should be so in the end and is not.
@@ -123,10 +127,21 @@ async fn consistent(arena: &Arena) {
 
 /// Plays a recording back, starts the operator, and sees that nothing changes but what must.
 async fn taken_over(arena: &Arena, recording: &Recording, fate: &Fate) {
+    taken_over_by(arena, recording, fate, async || arena.operator().await).await;
+    arena.a_start_writes_nothing().await;
+}
+
+/// The same with whatever leads to a running operator.
+async fn taken_over_by(
+    arena: &Arena,
+    recording: &Recording,
+    fate: &Fate,
+    start: impl AsyncFnOnce() -> Operator,
+) {
     recording.replay(&arena.client).await.unwrap();
     let before = recorded(recording);
     let recorder = Recorder::start(&arena.client).await.unwrap();
-    let operator = arena.operator().await;
+    let operator = start().await;
     wait::until("the cluster to be taken over", LONG, async || {
         let now = Snapshot::take(&arena.client).await.map_err(|error| format!("{error:?}"))?;
         let unmet = unmet(fate, &before, &now);
@@ -140,7 +155,18 @@ async fn taken_over(arena: &Arena, recording: &Recording, fate: &Fate) {
     let unasked: Vec<_> = moved.iter().filter(|(key, ..)| !asked(key)).collect();
     assert!(unasked.is_empty(), "{unasked:?}");
     operator.terminate().await.unwrap();
-    arena.a_start_writes_nothing().await;
+}
+
+/// Each address that is shown is in the ledger, for all who show it.
+fn is_in_the_ledger(snapshot: &Snapshot) {
+    for service in &snapshot.services {
+        for addr in shown(service).into_iter().filter(|addr| !addr.is_unspecified()) {
+            let holders = claim_of(snapshot, &name::of(addr)).map(|claim| &claim.spec.holders);
+            let uid = service.uid();
+            let named = holders.is_some_and(|all| all.iter().any(|holder| holder.uid == uid));
+            assert!(named, "{} {addr}: {holders:?}", service.name_any());
+        }
+    }
 }
 
 #[rstest]
@@ -238,16 +264,7 @@ async fn what_another_allocator_left(
     tenant.pool(pool("of-purelb", ranges).for_class("purelb.io/purelbv2")).await;
     let recording = recording(&format!("{program}/steady.yaml")).only(&["Namespace", "Service"]);
     taken_over(&arena, &recording, &fate).await;
-    // Each address that was shown is in the ledger, for all who show it.
-    let snapshot = Snapshot::take(&arena.client).await.unwrap();
-    for service in &snapshot.services {
-        for addr in shown(service) {
-            let holders = claim_of(&snapshot, &name::of(addr)).map(|claim| &claim.spec.holders);
-            let uid = service.uid();
-            let named = holders.is_some_and(|all| all.iter().any(|holder| holder.uid == uid));
-            assert!(named, "{} {addr}: {holders:?}", service.name_any());
-        }
-    }
+    is_in_the_ledger(&Snapshot::take(&arena.client).await.unwrap());
 }
 
 fn claim_of<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a IP> {
@@ -288,39 +305,6 @@ async fn the_webhook_that_was_left_behind_is_named_and_work_goes_on_without_it()
     drop(operator);
 }
 
-/// The commands of the guide, in order, without the one that stops a Deployment: a recording has none.
-fn commands_of_the_guide() -> Vec<String> {
-    let guide = std::fs::read_to_string(root().join("docs/guides/take-over.md")).unwrap();
-    let blocks = guide.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let lines = blocks.flat_map(str::lines).map(str::to_owned);
-    lines.filter(|line| !line.contains(" scale deployment ")).collect()
-}
-
-/// Runs a line of the guide as a reader would, from the top of the repository.
-async fn walk(arena: &Arena, line: &str) -> String {
-    let mut words = Vec::new();
-    for (index, part) in line.split('\'').enumerate() {
-        if index % 2 == 1 {
-            words.push(part.to_owned());
-        } else {
-            words.extend(part.split_whitespace().map(str::to_owned));
-        }
-    }
-    let here = |word: &String| match word.strip_prefix("deploy/") {
-        Some(_) => root().join(word).to_string_lossy().into_owned(),
-        None => word.clone(),
-    };
-    // `-o jsonpath='…'` is one word for a shell.
-    let mut args: Vec<String> = Vec::new();
-    for word in words.iter().skip(1).map(here) {
-        match args.last_mut() {
-            Some(last) if last.ends_with("jsonpath=") => last.push_str(&word),
-            _ => args.push(word),
-        }
-    }
-    arena.kubectl(&args.iter().map(String::as_str).collect::<Vec<_>>()).await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_guide_leads_from_the_old_operator_to_ours() {
     let arena = unharmed_arena().await;
@@ -334,7 +318,12 @@ async fn the_guide_leads_from_the_old_operator_to_ours() {
     let recorder = Recorder::start(&arena.client).await.unwrap();
     let mut operator = None;
     let mut seen = Vec::new();
-    for line in commands_of_the_guide() {
+    let guide = Guide::read("take-over.md");
+    for line in guide.commands() {
+        // A recording has no Deployments.
+        if line.contains(" scale deployment ") {
+            continue;
+        }
         if line.starts_with("landfall operator") {
             let flags: Vec<_> = line.split_whitespace().skip(2).collect();
             let flags = [&["--leader-elect=false"][..], &flags].concat();
@@ -353,9 +342,9 @@ async fn the_guide_leads_from_the_old_operator_to_ours() {
             drop(operator.take());
             operator = Some(arena.operator().await);
             consistent_and_without_finalizers(&arena).await;
-            seen.push(walk(&arena, &line).await);
+            seen.push(guide::walk(&arena, line).await);
         } else {
-            seen.push(walk(&arena, &line).await);
+            seen.push(guide::walk(&arena, line).await);
         }
     }
     let all = seen.join("\n");
@@ -368,6 +357,86 @@ async fn the_guide_leads_from_the_old_operator_to_ours() {
     }
     assert_eq!(recorder.finish().await.unwrap().moved(), []);
     drop(operator);
+}
+
+/// As its own manifest makes it, where nobody used `kubectl apply`.
+const PROVIDER: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: kube-vip-cloud-provider
+  namespace: kube-system
+spec:
+  selector:
+    matchLabels: {app: kube-vip, component: kube-vip-cloud-provider}
+  template:
+    metadata:
+      labels: {app: kube-vip, component: kube-vip-cloud-provider}
+    spec:
+      serviceAccountName: kube-vip-cloud-controller
+      containers:
+      - name: kube-vip-cloud-provider
+        image: kube-vip-cloud-provider
+        command:
+        - /kube-vip-cloud-provider
+        - --leader-elect-resource-name=kube-vip-cloud-controller
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_guide_leads_from_kube_vips_provider_to_ours() {
+    let arena = unharmed_arena().await;
+    let recording = recording("kube-vip-cloud-provider/default-mode.yaml");
+    arena.apply(PROVIDER).await;
+    let guide = Guide::read("from-kube-vip.md");
+    let fate = Fate {
+        wait: &[("tiny/pending", "Exhausted")],
+        foreign: &["web/other-class"],
+        free: &["172.30.0.6"],
+        ..Fate::default()
+    };
+    let asked = |items: &[Service]| -> BTreeMap<String, Option<String>> {
+        let balancers = items.iter().filter(|service| {
+            service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer")
+        });
+        let field = |service: &Service| service.spec.as_ref()?.load_balancer_ip.clone();
+        balancers.map(|service| (cluster::key(service), field(service))).collect()
+    };
+    let recorded = recording.clone().only(&["Service"]);
+    let before: Vec<_> = recorded.items().iter().map(as_service).collect();
+    let (install, check) =
+        (guide.section("2. Put it in its place"), guide.section("3. Look at it"));
+    taken_over_by(&arena, &recording, &fate, async || {
+        for line in guide.section("1. Look at what you have").commands() {
+            guide::walk(&arena, line).await;
+        }
+        for line in install.commands() {
+            guide::walk(&arena, line).await;
+        }
+        deployed(&arena, arena.plane().url()).await
+    })
+    .await;
+    let mut seen = String::new();
+    for line in check.commands() {
+        seen.push_str(&guide::walk(&arena, line).await);
+    }
+    for word in ["172.30.1.1", "web/dual", "fd00:30::1", "tiny/pending: Exhausted", "PoolWarning"] {
+        assert!(seen.contains(word), "{word}: {seen}");
+    }
+    let now = Snapshot::take(&arena.client).await.unwrap();
+    is_in_the_ledger(&now);
+    let finalizers: Vec<_> = now.services.iter().filter(|it| !it.finalizers().is_empty()).collect();
+    assert!(finalizers.is_empty(), "{finalizers:?}");
+    let after = asked(&now.services);
+    for (key, field) in asked(&before) {
+        assert_eq!(after.get(&key), Some(&field), "{key}");
+    }
+    // What the ConfigMap says and does not mean is told by every new leader.
+    let proxy = arena.proxy().await;
+    writes_only(deployed(&arena, &proxy.url()).await, &proxy, &["leases", "events"]).await;
+    for line in guide.section("5. Tidy up").commands() {
+        guide::walk(&arena, line).await;
+    }
+    Map::new(&arena.client).goes().await;
 }
 
 /// Waits for an event about a pool; those of objects without a namespace lie in `default`.
