@@ -14,7 +14,7 @@ use landfall_ipam::Family;
 pub(super) use self::cluster::{Cluster, KINDS, Kind, Stored};
 use self::cluster::{SOURCE, kind_of_outsider};
 use super::{
-    effect::{Answer, Effect, Failure, Report},
+    effect::{Answer, Effect, Failure, Note, Report},
     plan::{News, Planner, RepairMode, Settings, Watched},
     view::{OutsiderKind, Place, PoolSource, Request, ServiceKey, ServiceView},
 };
@@ -209,6 +209,13 @@ impl Sim {
 
     pub(super) fn calls(&self, operator: usize) -> usize {
         self.operators[operator].calls.len()
+    }
+
+    /// The events among the calls under way.
+    pub(super) fn notes(&self, operator: usize) -> impl Iterator<Item = &Note> {
+        self.operators[operator].calls.iter().filter_map(|call| {
+            if let Effect::Note(note) = &call.effect { Some(note) } else { None }
+        })
     }
 
     /// A call takes its next step on the server: a release first reads, then deletes.

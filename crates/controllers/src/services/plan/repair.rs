@@ -171,21 +171,33 @@ impl Planner {
         busy || found.keys.iter().any(|key| at_work(key) || waits(key) || deleting(key))
     }
 
-    /// Tells of what was found, kind by kind, each on the pool it concerns.
+    /// Tells of what was found, kind by kind, each on the pool it concerns. That an address is shared
+    /// without consent is for the owners of the Services to settle, and they may not see pools.
     fn tell(&self, new: &[Found], effects: &mut Vec<Effect>) {
         let mut groups: BTreeMap<(Option<&PoolName>, Finding), Vec<&Found>> = BTreeMap::new();
         for found in new {
             groups.entry((found.pool.as_ref(), found.finding)).or_default().push(found);
         }
         for ((pool, finding), group) in groups {
-            let Some(about) = self.about(pool, &group) else { continue };
             let done = match self.settings.repair {
                 RepairMode::Mend => finding.mend(),
                 RepairMode::Report => "Only reported (--repair=report).",
             };
-            let reason = finding.as_str().to_owned();
-            let message = format!("{}. {done}", summary(group));
-            effects.push(Effect::Note(Note { about, warning: true, reason, message }));
+            let mut tell = |about: Option<About>, group: &[&Found]| {
+                let reason = finding.as_str().to_owned();
+                let message = format!("{}. {done}", summary(group.iter().copied()));
+                let note = about.map(|about| Note { about, warning: true, reason, message });
+                effects.extend(note.map(Effect::Note));
+            };
+            let of_owners = finding == Finding::SharedWithoutConsent;
+            if !of_owners || pool.is_some() {
+                tell(self.about(pool, &group), &group);
+            }
+            for found in group.iter().filter(|_| of_owners) {
+                for key in &found.keys {
+                    tell(self.about_service(key), &[found]);
+                }
+            }
         }
     }
 
@@ -195,18 +207,19 @@ impl Planner {
             return Some(About::of_pool(view));
         }
         group.iter().find_map(|found| {
-            let mut keys = found.keys.iter();
-            let service = keys.find_map(|key| {
-                let uid = self.world.services.get(key).map(|view| &view.uid);
-                let uid = uid.or_else(|| Some(&self.world.leftovers.get(key)?.uid))?;
-                Some(About::Service { key: key.clone(), uid: uid.clone() })
-            });
+            let service = found.keys.iter().find_map(|key| self.about_service(key));
             let claim = || {
                 let claim = self.world.claim(found.addr?)?;
                 Some(About::Claim { addr: claim.addr, uid: claim.uid.clone() })
             };
             service.or_else(claim)
         })
+    }
+
+    fn about_service(&self, key: &ServiceKey) -> Option<About> {
+        let uid = self.world.services.get(key).map(|view| &view.uid);
+        let uid = uid.or_else(|| Some(&self.world.leftovers.get(key)?.uid))?;
+        Some(About::Service { key: key.clone(), uid: uid.clone() })
     }
 }
 

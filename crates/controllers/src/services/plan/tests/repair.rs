@@ -98,6 +98,29 @@ fn each_kind_is_reported_before_it_is_mended() {
 }
 
 #[test]
+fn whoever_shares_an_address_without_consent_is_told_and_so_is_the_other_and_the_pool() {
+    let mut sim = untouched(RepairMode::Mend);
+    for key in ["shop/a", "bank/b"] {
+        show(&mut sim, key, &["10.0.0.2"]);
+    }
+    for kind in KINDS {
+        sim.list(0, kind);
+    }
+    sim.plan(0);
+    let word = Finding::SharedWithoutConsent.as_str();
+    let about: Vec<_> = sim
+        .notes(0)
+        .filter(|note| note.reason == word && note.message.contains("10.0.0.2"))
+        .map(|note| match &note.about {
+            About::Service { key, .. } => key.to_string(),
+            About::Pool { object, .. } => object.to_string(),
+            About::Claim { addr, .. } => addr.to_string(),
+        })
+        .collect();
+    assert_eq!(about, ["IPGroup/a", "bank/b", "shop/a"]);
+}
+
+#[test]
 fn what_is_only_reported_is_left_as_it_is() {
     for (finding, story, _) in KINDS_FOUND {
         let mut sim = untouched(RepairMode::Report);
