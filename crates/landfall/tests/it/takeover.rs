@@ -14,7 +14,7 @@ use landfall_testkit::{Operator, Recording, wait};
 use rstest::rstest;
 
 use crate::guide::{self, Guide};
-use crate::kube_vip::{Map, deployed};
+use crate::kube_vip::{Map, deploy, deployed};
 use crate::stage::{Arena, LONG, allocated, ip, unharmed_arena, writes_only};
 
 /// What becomes of a recorded cluster. What is not named here stays as it is.
@@ -436,6 +436,38 @@ async fn the_guide_leads_from_kube_vips_provider_to_ours() {
     for line in guide.section("5. Tidy up").commands() {
         guide::walk(&arena, line).await;
     }
+    Map::new(&arena.client).goes().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_kube_vips_provider_put_on_one_address_is_told_and_not_moved() {
+    let arena = unharmed_arena().await;
+    recording("kube-vip-cloud-provider/duplicates.yaml").replay(&arena.client).await.unwrap();
+    let before = shown_now(&Snapshot::take(&arena.client).await.unwrap());
+    deploy(&arena).await;
+    let operator = deployed(&arena, arena.plane().url()).await;
+    let (blue, red, web) =
+        (arena.tenant("blue").await, arena.tenant("red").await, arena.tenant("web").await);
+    for (tenant, name, first) in
+        [(&red, "a", "blue/a"), (&red, "b", "blue/b"), (&web, "static", "web/auto")]
+    {
+        tenant.says(name, "False", "TakenBy", first).await;
+        tenant.tells(name, "SharedWithoutConsent", first).await;
+    }
+    for (tenant, name, second) in
+        [(&blue, "a", "red/a"), (&blue, "b", "red/b"), (&web, "auto", "web/static")]
+    {
+        tenant.tells(name, "SharedWithoutConsent", second).await;
+    }
+    assert_eq!(shown_now(&Snapshot::take(&arena.client).await.unwrap()), before);
+    for line in
+        Guide::read("from-kube-vip.md").section("4. Duplicates that the provider left").commands()
+    {
+        guide::walk(&arena, line).await;
+    }
+    red.shows("a", &["172.30.8.3"]).await;
+    blue.shows("a", &["172.30.8.1"]).await;
+    operator.terminate().await.unwrap();
     Map::new(&arena.client).goes().await;
 }
 
