@@ -1,10 +1,11 @@
 //! Where the operator is tested: real control planes, the binary, and the rights it ships with.
 
+mod quiet;
+
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::Method;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
@@ -18,10 +19,11 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP, VirtualIPSpec, name, words};
 use landfall_testkit::cluster::{self, Snapshot};
 use landfall_testkit::install::{Install, NAMESPACE};
-use landfall_testkit::proxy::Record;
 use landfall_testkit::{ControlPlane, Operator, Proxy, builders, wait};
 use serde_json::{Value, json};
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard, OnceCell};
+
+pub(crate) use quiet::{quiet, renews_the_lease, writes_only};
 
 use crate::kube_vip::Map;
 
@@ -257,40 +259,6 @@ pub(crate) async fn leads(operator: &Operator) -> Result<(), String> {
 pub(crate) async fn comes_to_lead(operator: &Operator) {
     let what = format!("operator {} to lead", operator.pid());
     wait::until(what, LONG, async || leads(operator).await).await.unwrap();
-}
-
-/// Waits until an operator behind a proxy has nothing left to do, and sees that it wrote nothing else.
-pub(crate) async fn writes_only(operator: Operator, proxy: &Proxy, kinds: &[&str]) {
-    operator.wait_ready(LONG).await.unwrap();
-    quiet(proxy).await;
-    let writes: Vec<_> = proxy
-        .requests()
-        .into_iter()
-        .filter(|request| request.is_write() && !kinds.iter().any(|kind| request.is_for(kind)))
-        .map(|request| format!("{} {}", request.method, request.path))
-        .collect();
-    assert_eq!(writes, Vec::<String>::new());
-    operator.terminate().await.unwrap();
-}
-
-/// How often the lease is renewed, every two seconds, before an operator counts as idle.
-const RENEWALS: usize = 4;
-
-pub(crate) fn renews_the_lease(request: &Record) -> bool {
-    request.is_for("leases") && request.method == Method::PUT
-}
-
-/// Waits until the lease was renewed several times without any other request in between.
-pub(crate) async fn quiet(proxy: &Proxy) {
-    wait::until("nothing but renewed leases", LONG, async || {
-        let all = proxy.requests();
-        let after = all.iter().rposition(|request| !renews_the_lease(request));
-        let since = all.len() - after.map_or(0, |at| at + 1);
-        let last = after.map(|at| format!("{} {}", all[at].method, all[at].path));
-        if since >= RENEWALS { Ok(()) } else { Err(format!("{since} renewals since {last:?}")) }
-    })
-    .await
-    .unwrap();
 }
 
 async fn delete_all<K>(api: &Api<K>)
