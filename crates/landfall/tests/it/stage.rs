@@ -188,7 +188,11 @@ impl Arena {
     }
 
     pub(crate) async fn electing_operator_via(&self, proxy: &Proxy) -> Operator {
-        self.stage.operator(&proxy.url(), &[]).await
+        self.operator_via_with(proxy, &[]).await
+    }
+
+    pub(crate) async fn operator_via_with(&self, proxy: &Proxy, flags: &[&str]) -> Operator {
+        self.stage.operator(&proxy.url(), flags).await
     }
 
     pub(crate) async fn proxy(&self) -> Proxy {
