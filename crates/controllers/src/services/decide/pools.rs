@@ -1,0 +1,184 @@
+//! Which pools a Service is for, and whether one of them may give it a certain address.
+
+use std::net::IpAddr;
+
+use kube::core::{Selector, SelectorExt as _};
+use landfall_ipam::{PoolName, Refusal, Verdict};
+
+use super::{
+    super::{
+        view::{ClaimView, Place, PoolView, Rank, ServiceView},
+        world::World,
+    },
+    Takes, may_be_given,
+};
+
+/// The pools to ask, in order; one that the Service asks for may not exist.
+pub(super) fn candidates<'a>(
+    world: &'a World,
+    service: &ServiceView,
+) -> Vec<(PoolName, Option<&'a PoolView>)> {
+    if let Some(names) = &service.pools {
+        return names.iter().map(|name| (name.clone(), world.pool(name))).collect();
+    }
+    let last = meant_for(world, service).map(|view| view.rank);
+    let pools = world.pools_in_order();
+    let asked = pools.take_while(|view| last.is_none_or(|last| view.rank <= last));
+    // Nobody wants to read what the pools of all other namespaces have to say.
+    let others = |view: &&PoolView| {
+        view.rank == Rank::OfNamespace
+            && serves(world, view, service) == Err(Verdict::OtherNamespaces)
+    };
+    let asked = asked.filter(|view| !others(view));
+    asked.map(|view| (view.name.clone(), Some(view))).collect()
+}
+
+/// The first pool that is meant for the Service, though it may be unusable or full.
+pub(super) fn meant_for<'a>(world: &'a World, service: &ServiceView) -> Option<&'a PoolView> {
+    let meant = |view: &&PoolView| match &view.pool {
+        Ok(pool) => pool.auto_assign && serves(world, view, service).is_ok(),
+        Err(_) => serves(world, view, service) == Err(Verdict::Invalid),
+    };
+    world.pools_in_order().find(meant)
+}
+
+/// Where the Service is to show its addresses: where it shows some already, else as the pool says
+/// that its first one is from, else as the pool that is meant for it.
+pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[IpAddr]) -> Place {
+    if service.place == Place::Annotation {
+        return service.place;
+    }
+    let claims = addrs.iter().filter_map(|addr| world.claim(*addr));
+    let mut from = claims.filter_map(|claim| world.pool(claim.pool.as_ref()?));
+    let pool = from.next().or_else(|| meant_for(world, service));
+    pool.map_or(Place::Status, |pool| pool.place)
+}
+
+/// Whether the Service may have an address that it asks for though no pool gives it: whoever is
+/// announced from the annotation always could, as long as nobody else has it and no `IPGroup` has a
+/// say in it.
+pub(super) fn may_ask_beyond_pools(
+    world: &World,
+    service: &ServiceView,
+    addr: IpAddr,
+    refusal: &Refusal,
+) -> bool {
+    let lenient =
+        |pool: &PoolName| world.pool(pool).is_some_and(|view| view.place == Place::Annotation);
+    let beyond = match refusal {
+        Refusal::OutsideEveryPool(_) => true,
+        Refusal::NotServed(_, verdicts) => verdicts.iter().all(|(pool, _)| lenient(pool)),
+        Refusal::HeldBack(_, pool) => lenient(pool),
+        Refusal::Unparseable { .. }
+        | Refusal::TwoOfOneFamily(..)
+        | Refusal::Excluded(..)
+        | Refusal::TakenBy(..)
+        | Refusal::Reserved(..)
+        | Refusal::SharingRefused(..)
+        | Refusal::WrongFamily(_)
+        | Refusal::LedgerRefused(_)
+        | Refusal::NoneGives(..) => false,
+    };
+    beyond && place(world, service, &[]) == Place::Annotation && !world.book.is_taken(addr)
+}
+
+/// The pool that can give exactly this address to this Service.
+pub(super) fn specific(
+    world: &World,
+    service: &ServiceView,
+    addr: IpAddr,
+    takes: &Takes,
+) -> Result<PoolName, Refusal> {
+    if let Some(reservation) = world.claim(addr).and_then(ClaimView::waits_for) {
+        if !reservation.is_for(&service.key) {
+            return Err(Refusal::Reserved(addr, reservation.to_string()));
+        }
+        // Whoever reserved it has decided; selectors and quotas do not count.
+        let pool = world.book.pool_of(addr).ok_or(Refusal::OutsideEveryPool(addr))?;
+        let outsider = world.outsider(addr).map(|outsider| Refusal::TakenBy(addr, outsider));
+        return outsider.map_or_else(|| Ok(pool.name.clone()), Err);
+    }
+    let joins = world.claim(addr).map(|claim| may_be_given(world, claim, service));
+    let mut verdicts = Vec::new();
+    let mut refusal = None;
+    let mut held_back = None;
+    for view in world.pools_in_order() {
+        if !view.pool.as_ref().is_ok_and(|pool| pool.contains(addr)) {
+            continue;
+        }
+        let asked = service.pools.as_ref().is_none_or(|names| names.contains(&view.name));
+        let served = if asked { serves(world, view, service) } else { Err(Verdict::NotAsked) };
+        let served = served.and_then(|()| within_quota(world, view, service, Some(addr), takes));
+        if let Err(verdict) = served {
+            verdicts.push((view.name.clone(), verdict));
+            continue;
+        }
+        let given = match &joins {
+            Some(Ok(())) => world.book.offers(&view.name, addr),
+            Some(Err(why)) => Err(why.clone()),
+            None => world.book.can_give(&view.name, addr, || world.who_has(addr)),
+        };
+        match given {
+            Ok(()) => return Ok(view.name.clone()),
+            // These are about the pool alone, and another may have better reasons.
+            Err(Refusal::NotServed(_, why)) => verdicts.extend(why),
+            Err(why @ Refusal::HeldBack(..)) => held_back = held_back.or(Some(why)),
+            Err(why) => refusal = refusal.or(Some(why)),
+        }
+    }
+    let passes = verdicts.iter().any(|(_, verdict)| *verdict >= Verdict::Draining);
+    Err(match refusal.or_else(|| held_back.filter(|_| !passes)) {
+        Some(refusal) => refusal,
+        None if verdicts.is_empty() => Refusal::OutsideEveryPool(addr),
+        None => Refusal::NotServed(addr, verdicts),
+    })
+}
+
+/// Whether the namespace may hold one more address of the pool: this one, which it may have already.
+/// What the Service takes for its other family counts, too.
+pub(super) fn within_quota(
+    world: &World,
+    view: &PoolView,
+    service: &ServiceView,
+    addr: Option<IpAddr>,
+    takes: &Takes,
+) -> Result<(), Verdict> {
+    let namespace = service.key.namespace();
+    let Some(limit) = world.limit_of(&view.name, namespace) else { return Ok(()) };
+    let counts = |addr: IpAddr| world.counts(&view.name, namespace, addr);
+    // An address that it joins counts for the pool that gave it first.
+    let gives = |addr: IpAddr| world.claim(addr).and_then(|claim| claim.pool.as_ref());
+    let more = takes.iter().filter(|(addr, pool)| {
+        gives(*addr).or(pool.as_ref()) == Some(&view.name) && !counts(*addr)
+    });
+    let more = more.count();
+    let held = world.count_of(&view.name, namespace).saturating_add(more);
+    if addr.is_some_and(counts) || held < usize::try_from(limit).unwrap_or(usize::MAX) {
+        Ok(())
+    } else {
+        Err(Verdict::OverQuota(limit))
+    }
+}
+
+/// Whether the pool serves this Service at all.
+pub(super) fn serves(world: &World, view: &PoolView, service: &ServiceView) -> Result<(), Verdict> {
+    if view.class != service.class {
+        return Err(Verdict::OtherClass);
+    }
+    if view
+        .namespaces
+        .as_ref()
+        .is_some_and(|selector| !selector.matches(world.namespace_labels(service.key.namespace())))
+    {
+        return Err(Verdict::OtherNamespaces);
+    }
+    let selected = |selector: &Selector| selector.matches(&service.labels);
+    if service.shuns == Some(view.place) || !view.services.as_ref().is_none_or(selected) {
+        return Err(Verdict::OtherServices);
+    }
+    // Last: a bad pool is no reason for those it would not serve anyway.
+    if view.pool.is_err() {
+        return Err(Verdict::Invalid);
+    }
+    Ok(())
+}
