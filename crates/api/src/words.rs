@@ -142,6 +142,36 @@ pub const WORDS: &[Word] = &[
         "Namespaces the Service shares its address with, separated by commas, or `*` for all.",
     ),
     word(
+        "Service annotation",
+        ANNOTATION_KUBE_VIP_ADDRESSES,
+        "Addresses that kube-vip announces for the Service, one per family, separated by commas. Written where a pool of its `ConfigMap` serves; whoever else writes it asks for them.",
+    ),
+    word(
+        "Service annotation",
+        ANNOTATION_KUBE_VIP_INTERFACE,
+        "The network interface on which kube-vip announces them. Written together with an address that a pool chose.",
+    ),
+    word(
+        "Service annotation",
+        ANNOTATION_KUBE_VIP_REQUESTED,
+        "Written by kube-vip: an address that DHCP gave. Nobody else gets it.",
+    ),
+    word(
+        "Service annotation",
+        ANNOTATION_KUBE_VIP_IGNORE,
+        "`\"true\"`: no pool of kube-vip's `ConfigMap` serves the Service.",
+    ),
+    word(
+        "Service label",
+        LABEL_IMPLEMENTATION,
+        "`kube-vip` where the Service shows its addresses in kube-vip's annotation.",
+    ),
+    word(
+        "Service label",
+        LABEL_KUBE_VIP_ADDRESS,
+        "Left by the first versions of kube-vip-cloud-provider; removed.",
+    ),
+    word(
         "Service condition",
         CONDITION_ALLOCATED,
         "`True` when the Service has the addresses it asked for; otherwise why not, pool by pool, and the nearest fix.",
@@ -155,6 +185,11 @@ pub const WORDS: &[Word] = &[
         "Service finalizer",
         FINALIZER_SERVICE,
         "Left by vip-allocator-operator; removed when its Service is taken over.",
+    ),
+    word(
+        "Service finalizer",
+        FINALIZER_CLOUD_PROVIDER,
+        "Left by kube-vip-cloud-provider; removed where the Service is one of those that it served. Others use it, too, and theirs stays.",
     ),
     word(
         "IP label",

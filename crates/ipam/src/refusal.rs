@@ -124,7 +124,7 @@ impl Reason {
             Self::PoolInvalid => {
                 "The pools that may serve the Service cannot be used; their `Ready` condition says why."
             }
-            Self::NoPool => "The cluster has no `IPGroup`.",
+            Self::NoPool => "The cluster has no `IPGroup`, and kube-vip's `ConfigMap` has no key for the namespace or for all.",
             Self::LedgerRefused => {
                 "The API server refuses to write the `IP` object, for instance because of RBAC, a policy, a webhook or a missing CRD."
             }
@@ -162,7 +162,7 @@ impl Reason {
             }
             Self::PoolUnknown => "Name a pool that exists, or create it.",
             Self::PoolInvalid => "Mend the pool as its `Ready` condition says.",
-            Self::NoPool => "Create an `IPGroup`.",
+            Self::NoPool => "Create an `IPGroup`, or a key of the `ConfigMap`.",
             Self::LedgerRefused => {
                 "Remove what refuses the write, as the message says; the operator tries again by itself."
             }

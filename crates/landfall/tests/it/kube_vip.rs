@@ -9,7 +9,7 @@ use landfall_testkit::{Operator, wait};
 use serde_json::{Value, json};
 
 use crate::guide::{self, Guide};
-use crate::stage::{Arena, LONG};
+use crate::stage::{Arena, LONG, Tenant, arena};
 
 mod beyond;
 mod editing;
@@ -159,4 +159,22 @@ fn lay_over(target: &mut Value, patch: &Value) {
     for (key, value) in fields {
         lay_over(&mut target[key], value);
     }
+}
+
+/// Lets an operator serve the namespace `shop` from these pools, if any, whatever is done meanwhile;
+/// then all is in order, and another start writes nothing.
+pub(crate) async fn played(data: &Value, act: impl AsyncFn(&Arena, &Map, &Tenant)) {
+    let arena = arena().await;
+    let map = Map::new(&arena.client);
+    if !data.is_null() {
+        map.says(data).await;
+    }
+    let tenant = arena.tenant("shop").await;
+    let operator = arena.operator().await;
+    act(&arena, &map, &tenant).await;
+    tenant.settled().await;
+    arena.a_start_writes_nothing().await;
+    tenant.clear().await;
+    map.goes().await;
+    operator.terminate().await.unwrap();
 }

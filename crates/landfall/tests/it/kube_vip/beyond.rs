@@ -3,8 +3,7 @@
 use landfall_testkit::builders::load_balancer;
 use serde_json::{Value, json};
 
-use super::{Map, annotated, carries, from_json};
-use crate::stage::{Arena, Tenant, arena};
+use super::{annotated, carries, from_json, played};
 
 const ADDRESSES: &str = "kube-vip.io/loadbalancerIPs";
 
@@ -16,23 +15,9 @@ fn both_families(policy: &str) -> Value {
     json!({"spec": {"ipFamilyPolicy": policy, "ipFamilies": ["IPv4", "IPv6"]}})
 }
 
-/// Whatever is done, and then all is in order and another start writes nothing.
-async fn played(act: impl AsyncFn(&Arena, &Map, &Tenant)) {
-    let arena = arena().await;
-    let map = Map::new(&arena.client);
-    let tenant = arena.tenant("shop").await;
-    let operator = arena.operator().await;
-    act(&arena, &map, &tenant).await;
-    tenant.settled().await;
-    arena.a_start_writes_nothing().await;
-    tenant.clear().await;
-    map.goes().await;
-    operator.terminate().await.unwrap();
-}
-
 #[tokio::test]
 async fn the_first_key_that_is_there_decides() {
-    played(async |_, map, tenant| {
+    played(&Value::Null, async |_, map, tenant| {
         for (data, expected) in [
             (
                 json!({"cidr-global": "10.0.1.0/30", "range-shop": "10.0.2.1-10.0.2.3"}),
@@ -70,7 +55,7 @@ async fn the_first_key_that_is_there_decides() {
 
 #[tokio::test]
 async fn what_is_left_to_dhcp_is_in_no_ledger() {
-    played(async |_, map, tenant| {
+    played(&Value::Null, async |_, map, tenant| {
         map.says(&json!({"cidr-global": "0.0.0.0/32"})).await;
         for name in ["one", "two"] {
             tenant.create(load_balancer(name)).await;
@@ -99,7 +84,7 @@ async fn what_is_left_to_dhcp_is_in_no_ledger() {
 
 #[tokio::test]
 async fn what_is_announced_for_somebody_is_given_to_nobody() {
-    played(async |arena, map, tenant| {
+    played(&Value::Null, async |arena, map, tenant| {
         map.says(&json!({"cidr-global": "0.0.0.0/32", "cidr-web": "10.0.0.1-10.0.0.3"})).await;
         tenant.create(load_balancer("leased")).await;
         annotated(&tenant.services, "leased", "0.0.0.0").await;
@@ -120,7 +105,7 @@ async fn what_is_announced_for_somebody_is_given_to_nobody() {
 
 #[tokio::test]
 async fn a_full_pool_of_one_family_leaves_no_empty_annotation() {
-    played(async |_, map, tenant| {
+    played(&Value::Null, async |_, map, tenant| {
         map.says(&json!({"cidr-global": "10.0.0.1/32"})).await;
         tenant.create(load_balancer("first")).await;
         annotated(&tenant.services, "first", "10.0.0.1").await;
@@ -138,7 +123,7 @@ async fn a_full_pool_of_one_family_leaves_no_empty_annotation() {
 
 #[tokio::test]
 async fn an_annotation_that_is_no_address_harms_only_its_own_service() {
-    played(async |_, map, tenant| {
+    played(&Value::Null, async |_, map, tenant| {
         map.says(&json!({"cidr-global": "10.0.0.0/29", "allow-share-global": "true"})).await;
         for (name, value, reason) in [
             ("host", "web.example.com", Some("Unparseable")),
@@ -171,7 +156,7 @@ async fn an_annotation_that_is_no_address_harms_only_its_own_service() {
 
 #[tokio::test]
 async fn an_address_outside_every_pool_is_theirs_who_wrote_it_and_says_so() {
-    played(async |_, map, tenant| {
+    played(&Value::Null, async |_, map, tenant| {
         map.says(&json!({"cidr-global": "10.0.0.0/29"})).await;
         tenant.create(from_json(load_balancer("web"), &[annotation("192.0.2.7")])).await;
         tenant.says("web", "True", "OutsidePool", "192.0.2.7").await;
@@ -191,7 +176,7 @@ async fn an_address_outside_every_pool_is_theirs_who_wrote_it_and_says_so() {
 
 #[tokio::test]
 async fn an_ignored_service_gets_nothing() {
-    played(async |_, map, tenant| {
+    played(&Value::Null, async |_, map, tenant| {
         map.says(&json!({"cidr-global": "10.0.0.1/32"})).await;
         let ignored = json!({"metadata": {"annotations": {"kube-vip.io/ignore": "true"}}});
         tenant.create(from_json(load_balancer("ignored"), &[ignored])).await;

@@ -3,7 +3,7 @@
 use landfall_testkit::builders::load_balancer;
 use serde_json::{Value, json};
 
-use super::{Map, annotated, carries, from_json};
+use super::{Map, annotated, carries, from_json, played};
 use crate::stage::{Tenant, arena};
 
 const ADDRESSES: &str = "kube-vip.io/loadbalancerIPs";
@@ -16,20 +16,14 @@ fn in_step(addr: &str) -> Value {
     json!({"implementation": "kube-vip", "addresses": addr, "spec": addr})
 }
 
-async fn served(name: &str, act: impl AsyncFn(&Map, &Tenant)) {
-    let arena = arena().await;
-    let map = Map::new(&arena.client);
-    map.says(&json!({"cidr-global": "10.0.0.0/29"})).await;
-    let tenant = arena.tenant("shop").await;
-    let operator = arena.operator().await;
-    tenant.create(load_balancer("web")).await;
-    carries(&tenant.services, "web", name, &in_step("10.0.0.1")).await;
-    act(&map, &tenant).await;
-    tenant.settled().await;
-    arena.a_start_writes_nothing().await;
-    tenant.clear().await;
-    map.goes().await;
-    operator.terminate().await.unwrap();
+/// The same with one Service that has an address.
+async fn served(case: &str, act: impl AsyncFn(&Map, &Tenant)) {
+    played(&json!({"cidr-global": "10.0.0.0/29"}), async |_, map, tenant| {
+        tenant.create(load_balancer("web")).await;
+        carries(&tenant.services, "web", case, &in_step("10.0.0.1")).await;
+        act(map, tenant).await;
+    })
+    .await;
 }
 
 #[tokio::test]

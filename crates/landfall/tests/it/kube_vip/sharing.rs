@@ -23,10 +23,13 @@ async fn services_with_different_ports_share_and_the_next_address_is_taken_when_
     let operator = arena.operator().await;
     let both =
         || json!({"spec": {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}});
+    let reversed =
+        || json!({"spec": {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"]}});
     let marked = || json!({"metadata": {"finalizers": [CLEANUP]}});
     for (name, protocol, port, more, expected) in [
         ("one", "UDP", 123, both(), "10.0.0.2,2001::"),
         ("two", "TCP", 345, both(), "10.0.0.2,2001::1"),
+        ("reversed", "TCP", 346, reversed(), "2001::2,10.0.0.2"),
         ("three", "SCTP", 1234, json!({}), "10.0.0.2"),
         ("five", "TCP", 80, marked(), "10.0.0.2"),
         ("six", "TCP", 8080, json!({}), "10.0.0.2"),
