@@ -124,7 +124,9 @@ impl Reason {
             Self::PoolInvalid => {
                 "The pools that may serve the Service cannot be used; their `Ready` condition says why."
             }
-            Self::NoPool => "The cluster has no `IPGroup`, and kube-vip's `ConfigMap` has no key for the namespace or for all.",
+            Self::NoPool => {
+                "The cluster has no `IPGroup`, and kube-vip's `ConfigMap` has no key for the namespace or for all."
+            }
             Self::LedgerRefused => {
                 "The API server refuses to write the `IP` object, for instance because of RBAC, a policy, a webhook or a missing CRD."
             }

@@ -159,7 +159,9 @@ impl Chaos {
         found.extend(self.reaches("what was written by hand to be told", beside_toys).await);
         player.tidies_toys().await?;
         let in_order = |seen: &Snapshot| {
-            let unserved = judge::unserved(seen, &world::pools());
+            let mut pools = world::pools();
+            pools.push(world::mapped_pool());
+            let unserved = judge::unserved(seen, &pools);
             seen.problems().into_iter().chain(unserved).collect()
         };
         found.extend(self.reaches("order", in_order).await);

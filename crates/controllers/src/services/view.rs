@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::Selector;
 use landfall_api::{
     IPGroupStatus, Quota,
-    kube_vip::{Leases, PoolMap},
+    kube_vip::{Leases, PoolMap, Scope},
     words,
 };
 use landfall_ipam::{Clash, Family, Party, Pool, PoolName, Refusal, Terms, clash};
@@ -356,6 +356,8 @@ pub(crate) struct PoolView {
     /// The pool, or what is wrong with it, part by part.
     pub pool: Result<Pool, Vec<String>>,
     pub namespaces: Option<Selector>,
+    /// Namespaces by name, where a pool names them.
+    pub scope: Option<Scope>,
     pub services: Option<Selector>,
     pub class: Option<Arc<str>>,
     pub rank: Rank,
@@ -393,6 +395,7 @@ impl PoolView {
             generation: None,
             pool: Err(Vec::new()),
             namespaces: None,
+            scope: None,
             services: None,
             class: None,
             rank: Rank::Usual,

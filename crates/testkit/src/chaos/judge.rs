@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use landfall_api::{IP, IPGroup, condition, convert, name, words};
 use landfall_ipam::{AddrBlock, AddrRange, Family, clash};
 
-use super::world::is_toy;
+use super::world::{self, is_toy};
 use crate::cluster::{History, Snapshot, asked, key, shown, terms};
 
 /// What happened though nothing excuses it: moments at which an address was doubled, or shown by
@@ -146,9 +146,10 @@ fn serving<'a>(service: &Service, pools: &'a [IPGroup]) -> impl Iterator<Item = 
         .map(str::to_owned)
         .collect();
     let asks = !asked(service).is_empty();
+    let namespace = service.namespace().unwrap_or_default();
     pools.iter().filter(move |pool| {
         let meant = if named.is_empty() {
-            asks || pool.spec.auto_assign()
+            world::gives(pool, &namespace, asks)
         } else {
             named.contains(&pool.name_any())
         };

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::params::Preconditions;
 use kube::{Api, Client, ResourceExt as _};
@@ -143,6 +143,7 @@ impl Player {
             3 => self.delete(random).await,
             4..=6 => self.recreate(random).await,
             7..=13 => self.change(random).await,
+            14 if random.once_in(2) => self.edit_map(random).await,
             14 | 15 => self.edit_pool(random).await,
             16 => self.touch_a_claim(random).await,
             17 => self.claim_by_hand(random).await,
@@ -233,6 +234,19 @@ impl Player {
         ("pool edited", what, outcome)
     }
 
+    async fn edit_map(&self, random: &mut Random) -> Done {
+        let map = world::any_map_edit(random);
+        let what = format!("ConfigMap/kubevip is edited {}", map["data"]);
+        ("pool edited", what, self.write_map(&map).await)
+    }
+
+    async fn write_map(&self, map: &Value) -> kube::Result<()> {
+        let (namespace, name) = world::MAP;
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let params = PatchParams::apply("player").force();
+        maps.patch(name, &params, &Patch::Apply(map)).await.map(drop)
+    }
+
     /// Any claim of anybody: a label changes nothing but its version.
     async fn touch_a_claim(&self, random: &mut Random) -> Done {
         let mut what = "IP of somebody gets a label".to_owned();
@@ -309,6 +323,11 @@ impl Player {
             let what = format!("IPGroup/{} to be as at first", base.name_any());
             wait::until(what, DEADLINE, async || self.put_back(&base).await).await?;
         }
+        let map = world::map();
+        wait::until("the ConfigMap to be as at first", DEADLINE, async || {
+            self.write_map(&map).await
+        })
+        .await?;
         let bare = self.journal().bare.clone();
         wait::until("claims made by hand to go", DEADLINE, async || {
             let all = self.claims().list(&ListParams::default()).await?;

@@ -4,13 +4,19 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt as _;
 use landfall_api::{IPGroup, words};
 use serde_json::{Value, json};
 
 use crate::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use crate::random::Random;
 
-pub(super) const NAMESPACES: [&str; 2] = ["play-a", "play-b"];
+/// The last one is served from kube-vip's `ConfigMap`.
+pub(super) const NAMESPACES: [&str; 3] = ["play-a", "play-b", ANNOTATED];
+const ANNOTATED: &str = "play-k";
+/// Where the `ConfigMap` lies, and its name.
+pub(super) const MAP: (&str, &str) = ("kube-system", "kubevip");
+const MAPPED: [&str; 2] = ["10.40.3.1-10.40.3.40", "fd00:43::1-fd00:43::3f"];
 const SERVICES: usize = 14;
 const TOYS: usize = 3;
 const CLASS: &str = "play.example/lb";
@@ -62,9 +68,58 @@ pub(super) fn pools() -> Vec<IPGroup> {
     ]
 }
 
+/// Whether a pool of the list above, or the one of the `ConfigMap`, gives addresses to a namespace:
+/// one with a key of its own gets others only if it asks for them.
+pub(super) fn gives(pool: &IPGroup, namespace: &str, asks: bool) -> bool {
+    match (pool.name_any() == ANNOTATED, namespace == ANNOTATED) {
+        (true, own) => own,
+        (false, own) => asks || (pool.spec.auto_assign() && !own),
+    }
+}
+
+/// The key of the `ConfigMap`, written as a pool like the others.
+pub(super) fn mapped_pool() -> IPGroup {
+    pool(ANNOTATED, &MAPPED)
+}
+
+/// The `ConfigMap` as it is when nobody has edited it.
+pub(super) fn map() -> Value {
+    map_with(&MAPPED.join(","))
+}
+
+fn map_with(range: &str) -> Value {
+    let (namespace, name) = MAP;
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"namespace": namespace, "name": name},
+        "data": {format!("range-{ANNOTATED}"): range},
+    })
+}
+
+/// An edit of the `ConfigMap`, none of which may change anybody's address.
+pub(super) fn any_map_edit(random: &mut Random) -> Value {
+    match random.below(5) {
+        0 => map_with("10.40.3.20-10.40.3.60"),
+        1 => map_with("10.40.3.20-10.40.3"),
+        2 => {
+            let mut map = map_with("10.40.3.1-10.40.3.40,fd00:43::1-fd00:43::3f");
+            map["data"]["search-order"] = json!("desc");
+            map
+        }
+        // Then the namespace is served like the others.
+        3 => {
+            let mut map = map();
+            map["data"] = json!({});
+            map
+        }
+        _ => map(),
+    }
+}
+
 /// An address that somebody might ask for.
 pub(super) fn any_address(random: &mut Random) -> IpAddr {
-    let (third, fourths) = *random.pick(&[(0, 64), (0, 16), (1, 8), (2, 16)]);
+    let (third, fourths) = *random.pick(&[(0, 64), (0, 16), (1, 8), (2, 16), (3, 41)]);
     let fourth = u8::try_from(random.below(fourths)).unwrap_or_default();
     IpAddr::from(Ipv4Addr::new(10, 40, third, fourth))
 }

@@ -165,10 +165,10 @@ pub(super) fn serves(world: &World, view: &PoolView, service: &ServiceView) -> R
     if view.class != service.class {
         return Err(Verdict::OtherClass);
     }
-    if view
-        .namespaces
-        .as_ref()
-        .is_some_and(|selector| !selector.matches(world.namespace_labels(service.key.namespace())))
+    let namespace = service.key.namespace();
+    let outside = |selector: &Selector| !selector.matches(world.namespace_labels(namespace));
+    if view.scope.as_ref().is_some_and(|scope| !scope.includes(namespace))
+        || view.namespaces.as_ref().is_some_and(outside)
     {
         return Err(Verdict::OtherNamespaces);
     }

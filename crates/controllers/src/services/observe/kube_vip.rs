@@ -4,9 +4,8 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Service},
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::core::Selector;
 use landfall_api::{
     kube_vip::{self, KeyPool, PoolMap, Scope},
     words::{
@@ -23,8 +22,6 @@ use super::{
 
 /// The kind of pool a key of the `ConfigMap` is, as it stands in a claim's `spec.pool`.
 const POOL_KIND: &str = "ConfigMap";
-/// Every namespace carries its own name in this label.
-const LABEL_NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// What a Service carries of this dialect.
 pub(super) struct Carried {
@@ -110,9 +107,9 @@ pub(in crate::services) fn pools(object: &ConfigMap, class: Option<&Arc<str>>) -
     let map = Arc::new(PoolMap::read(named, object.data.as_ref().unwrap_or(&empty)));
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let of_key = |entry: &KeyPool| {
-        let (rank, selector) = match &entry.namespaces {
-            Scope::OnlyOne(name) => (Rank::OfNamespace, selector("In", [name])),
-            Scope::AllBut(names) => (Rank::Fallback, selector("NotIn", names)),
+        let rank = match &entry.namespaces {
+            Scope::OnlyOne(_) => Rank::OfNamespace,
+            Scope::AllBut(_) => Rank::Fallback,
         };
         let object = format!("{namespace}/{map_name}").into();
         let uid = text(metadata.uid.as_deref());
@@ -127,7 +124,7 @@ pub(in crate::services) fn pools(object: &ConfigMap, class: Option<&Arc<str>>) -
                 Rank::Usual | Rank::Fallback => i32::MAX,
             };
         }
-        view.namespaces = selector;
+        view.scope = Some(entry.namespaces.clone());
         view.class = class.cloned();
         view.rank = rank;
         view.place = Place::Annotation;
@@ -142,17 +139,4 @@ pub(in crate::services) fn pools(object: &ConfigMap, class: Option<&Arc<str>>) -
             warnings.map(|problem| format!("{}: {}", problem.key, problem.text)).collect();
     }
     views
-}
-
-fn selector<'a>(operator: &str, names: impl IntoIterator<Item = &'a String>) -> Option<Selector> {
-    let values: Vec<String> = names.into_iter().cloned().collect();
-    // A requirement about no names at all is refused, and says nothing.
-    let requirement = (!values.is_empty()).then(|| LabelSelectorRequirement {
-        key: LABEL_NAMESPACE_NAME.to_owned(),
-        operator: operator.to_owned(),
-        values: Some(values),
-    })?;
-    let expressions =
-        LabelSelector { match_expressions: Some(vec![requirement]), ..LabelSelector::default() };
-    Selector::try_from(expressions).ok()
 }

@@ -2,16 +2,16 @@
 
 use super::*;
 
-/// Recorded while it ran, after it was killed, and in each of its modes.
+/// Recorded while it ran, after it was killed, and in each of its modes. Of those on one address the
+/// first in the file has it: played back, it is the oldest.
 #[rstest]
 #[case::stuck_deletions("stuck-deletion", &[], Fate {
     go: &["web/auto-1", "web/dual", "shop/share-b", "tiny/pending"],
     foreign: &["web/other-class"],
-    free: &["172.30.0.6"],
     ..Fate::default()
 })]
 #[case::highest_first("ranges-desc", &[], Fate {
-    wait: &[("web/hostname-req", "Unparseable"), ("default/share-global", "SharingRefused")],
+    wait: &[("web/hostname-req", "Unparseable"), ("web/auto-1", "TakenBy")],
     doubled: &["172.31.1.3"],
     ..Fate::default()
 })]
