@@ -243,8 +243,9 @@ impl Model {
             }
         }
         let families = service.stack.families();
-        if service.stack == Stack::Require && given.len() + soon < families.len() {
-            // Both or nothing new; what it has is not taken away for that.
+        if service.stack == Stack::Require && (soon > 0 || given.len() < families.len()) {
+            // Both or nothing new; what it has is not taken away for that. What it might have soon may
+            // be an older one's by then.
             given = families.into_iter().filter_map(old).collect();
         }
         (given, misses)
