@@ -162,7 +162,8 @@ impl Planner {
         let at_work = |key: &ServiceKey| {
             self.is_engaged(key)
                 || self.later.contains(key)
-                || self.service_delays.contains_key(key)
+                // One without an end only remembers that something failed once.
+                || self.service_delays.get(key).is_some_and(|(delay, _)| delay.until.is_some())
         };
         let waits =
             |key: &ServiceKey| found.finding == Finding::NeverShown && self.waiting.contains(key);
