@@ -91,7 +91,7 @@ prop_state_machine! {
         max_shrink_iters: 20_000,
         rng_seed: match ProptestConfig::default().rng_seed {
             RngSeed::Random => RngSeed::Fixed(1),
-            said => said,
+            said @ RngSeed::Fixed(_) => said,
         },
         ..ProptestConfig::default()
     })]
