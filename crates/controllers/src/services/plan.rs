@@ -555,8 +555,13 @@ impl Planner {
     /// A namespace holds one address of a pool less: those that wait for that have their turn.
     fn ungive(&mut self, pool: &PoolName, namespace: &str, addr: IpAddr) {
         let Some(quota) = self.world.ungive(pool, namespace, addr) else { return };
-        // All of them: the oldest may be unable to use it for another reason.
+        if self.world.limit_of(pool, namespace).is_none() {
+            return;
+        }
+        // All of them: the oldest may be unable to use it for another reason. To those who could share
+        // no pool says that a quota is in the way.
         self.wake(self.waiting.under_quota(&quota));
+        self.wake(self.waiting.sharing_in_namespace(namespace));
     }
 
     /// Whether a call about the Service is under way or due.

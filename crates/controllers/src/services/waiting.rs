@@ -144,9 +144,18 @@ impl Waiting {
 
     /// All of a namespace that wait.
     pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Turn> {
+        self.of_namespace(namespace).map(|(key, wait)| (wait.created, key.clone())).collect()
+    }
+
+    /// Those of them that could share an address.
+    pub(super) fn sharing_in_namespace(&self, namespace: &str) -> Vec<Turn> {
+        let sharing = self.of_namespace(namespace).filter(|(_, wait)| wait.sharing_key.is_some());
+        sharing.map(|(key, wait)| (wait.created, key.clone())).collect()
+    }
+
+    fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = (&ServiceKey, &Wait)> {
         let from = ServiceKey::new(namespace, "");
-        let waits = self.waits.range(from..).take_while(|(key, _)| key.namespace() == namespace);
-        waits.map(|(key, wait)| (wait.created, key.clone())).collect()
+        self.waits.range(from..).take_while(move |(key, _)| key.namespace() == namespace)
     }
 
     /// How many wait, by reason.

@@ -173,3 +173,30 @@ fn a_disagreement_that_is_over_takes_no_address_away() {
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/red"), ["10.0.0.0"]);
 }
+
+/// A quota may be all that keeps it from joining, though no pool says so: this one gives only who asks.
+#[test]
+fn who_could_share_is_served_when_its_namespace_holds_less() {
+    let mut sim = running(1);
+    let on_request = PoolName::new("IPGroup/on-request");
+    sim.cluster.set_pool("IPGroup/on-request", "10.0.0.0-10.0.0.7", "");
+    sim.cluster.put_pool(&on_request, |view| {
+        view.quota = Some(landfall_api::Quota { per_namespace: Some(1), ..Default::default() });
+        if let Ok(pool) = &mut view.pool {
+            pool.auto_assign = false;
+        }
+    });
+    share(&mut sim, "shop/has", "k", 53);
+    sim.cluster.create_service("shop/asks");
+    sim.cluster.edit_service("shop/asks", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.7")]);
+    });
+    sim.settle();
+    sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| view.pool = Err(vec!["x".to_owned()]));
+    share(&mut sim, "shop/late", "k", 80);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/late"), [] as [&str; 0], "its namespace holds one already");
+    sim.cluster.delete_service("shop/asks");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/late"), shown_by(&sim, "shop/has"));
+}
