@@ -103,11 +103,17 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let possible =
         [addrs.len(), takes.len(), soon, again].into_iter().fold(0, usize::saturating_add);
     let incomplete = possible < service.families.len();
-    if service.require_all && incomplete {
-        // All or nothing new. What it has or shows already is not taken away for that.
+    if service.require_all && (incomplete || soon > 0 || later) {
+        // All or nothing new: what it might have soon may be somebody else's by then. What it has or
+        // shows already is not taken away for that.
         takes.retain(|(addr, _)| service.shows.contains(addr));
-        let families = service.families.iter();
-        addrs = families.filter_map(|family| current(service, &claims, *family)).collect();
+        let leased = |family: Family| {
+            let shown = service.shows.contains(&ANY_LEASE);
+            Some(ANY_LEASE).filter(|lease| shown && Family::of(*lease) == family)
+        };
+        let families = service.families.iter().copied();
+        let has = |family| leased(family).or_else(|| current(service, &claims, family));
+        addrs = families.filter_map(has).collect();
         later |= addrs.iter().any(|addr| world.is_busy(*addr));
     }
     // Also if another family must wait: somebody younger might take it meanwhile.
@@ -243,6 +249,7 @@ fn shared(world: &World, service: &ServiceView, family: Family, takes: &Takes) -
     if first.is_some_and(|pool| pool.descending) {
         addrs.reverse();
     }
+    let pools = candidates(world, service);
     for addr in addrs {
         // Whoever takes it now may be one to share it with. If not, there is nothing to wait for,
         // and somebody younger might take what is left meanwhile.
@@ -250,16 +257,16 @@ fn shared(world: &World, service: &ServiceView, family: Family, takes: &Takes) -
         if claim.is_none_or(|claim| may_be_given(world, claim, service).is_err()) {
             continue;
         }
-        let mut pools = candidates(world, service).into_iter();
-        let served = pools.find_map(|(name, view)| {
-            let view = view?;
+        let served = pools.iter().find_map(|(name, view)| {
+            let view = (*view)?;
             serves(world, view, service).ok()?;
             within_quota(world, view, service, Some(*addr), takes).ok()?;
-            world.book.offers(&name, *addr).ok()?;
+            world.book.offers(name, *addr).ok()?;
             Some(name)
         });
         if let Some(pool) = served {
-            return Some(under_way(world, *addr).unwrap_or(Slot::Takes(*addr, Some(pool))));
+            let takes = Slot::Takes(*addr, Some(pool.clone()));
+            return Some(under_way(world, *addr).unwrap_or(takes));
         }
     }
     None
