@@ -304,7 +304,7 @@ impl Planner {
                 let refusal = Refusal::LedgerRefused(words);
                 self.wait(&service, std::slice::from_ref(&refusal));
                 let said = status::Said::refused(&service.shows, &[refusal]);
-                self.publish(&service, None, &said, now, effects);
+                self.publish(&service, None, Some(&said), now, effects);
             }
             return;
         }
@@ -327,13 +327,12 @@ impl Planner {
             }
             Decision::Follow => {
                 self.waiting.clear(key);
-                let said = status::Said::current(&service);
-                self.publish(&service, Some(service.shows.clone()), &said, now, effects);
+                self.publish(&service, Some(service.shows.clone()), None, now, effects);
             }
             Decision::Disputed(refusal) => {
                 let said = status::Said::refused(&service.shows, std::slice::from_ref(&refusal));
                 self.wait(&service, &[refusal]);
-                if !self.publish(&service, None, &said, now, effects) {
+                if !self.publish(&service, None, Some(&said), now, effects) {
                     let claims = self.world.claims_of(&service).into_iter();
                     let wanted = claims.filter(|claim| wants(&service, claim));
                     let keep = wanted.map(|claim| claim.addr).chain(service.shows.iter().copied());
@@ -411,12 +410,8 @@ impl Planner {
             // operator may rightly think that our claim is left over.
             let kept: Vec<_> =
                 service.shows.iter().copied().filter(|shown| addrs.contains(shown)).collect();
-            let said = if refusals.is_empty() {
-                status::Said::current(service)
-            } else {
-                status::Said::refused(&kept, refusals)
-            };
-            self.publish(service, Some(kept), &said, now, effects);
+            let said = (!refusals.is_empty()).then(|| status::Said::refused(&kept, refusals));
+            self.publish(service, Some(kept), said.as_ref(), now, effects);
             return;
         }
         let stale = fresh.into_iter().filter(|claim| {
@@ -440,7 +435,7 @@ impl Planner {
             status::Said::refused(addrs, refusals)
         };
         let shown = (!self.is_shown(service, addrs)).then(|| addrs.to_vec());
-        if !self.publish(service, shown, &said, now, effects) {
+        if !self.publish(service, shown, Some(&said), now, effects) {
             self.release_all_but(&service.key, addrs, now, effects);
         }
     }

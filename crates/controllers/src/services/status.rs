@@ -88,27 +88,6 @@ impl Said {
         }
     }
 
-    /// What it says already, for a write that is about something else.
-    pub(super) fn current(service: &ServiceView) -> Self {
-        let current = condition::get(&service.conditions, CONDITION_ALLOCATED);
-        current.map_or_else(
-            || Self {
-                status: Status::Unknown,
-                reason: ALLOCATED.to_owned(),
-                message: String::new(),
-            },
-            |current| Self {
-                status: match current.status.as_str() {
-                    "True" => Status::True,
-                    "False" => Status::False,
-                    _ => Status::Unknown,
-                },
-                reason: current.reason.clone(),
-                message: current.message.clone(),
-            },
-        )
-    }
-
     /// Whether it says no more than that the Service has what it wants.
     pub(super) fn is_plain(&self) -> bool {
         self.status == Status::True && self.reason == ALLOCATED

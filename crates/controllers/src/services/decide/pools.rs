@@ -42,16 +42,18 @@ pub(super) fn meant_for<'a>(world: &'a World, service: &ServiceView) -> Option<&
     world.pools_in_order().find(meant)
 }
 
-/// Where the Service is to show its addresses: where it shows some already, else as the pool says
-/// that its first one is from, else as the pool that is meant for it.
+/// Where the Service is to show these addresses: in the annotation if it has one, else as the pool
+/// says that the first one is from; if there is no such pool any more, where it shows them already,
+/// else as the pool that is meant for it.
 pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[IpAddr]) -> Place {
     if service.place == Place::Annotation {
         return service.place;
     }
     let claims = addrs.iter().filter_map(|addr| world.claim(*addr));
     let mut from = claims.filter_map(|claim| world.pool(claim.pool.as_ref()?));
-    let pool = from.next().or_else(|| meant_for(world, service));
-    pool.map_or(Place::Status, |pool| pool.place)
+    let shown_already = addrs.iter().any(|addr| service.shows.contains(addr));
+    let pool = from.next().or_else(|| meant_for(world, service).filter(|_| !shown_already));
+    pool.map_or(service.place, |pool| pool.place)
 }
 
 /// Whether the Service may have an address that it asks for though no pool gives it: whoever is

@@ -38,7 +38,7 @@ impl Damper {
         &mut self,
         key: &ServiceKey,
         ingress: Option<&[IpAddr]>,
-        said: &Said,
+        said: Option<&Said>,
         now: Now,
     ) -> Option<Duration> {
         let mut hasher = DefaultHasher::new();

@@ -2,7 +2,10 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use super::{Delay, Effect, Now, Place, Planner, Request, ServiceView, decide, status};
+use super::{
+    Delay, Effect, Now, Place, Planner, Request, ServiceView, decide,
+    status::{self, Said},
+};
 
 impl Planner {
     /// Whether a Service shows exactly these addresses where it should. In which order is its own
@@ -18,18 +21,29 @@ impl Planner {
         unreadable || (same && (addrs.is_empty() || in_place()))
     }
 
-    /// Writes what the Service is to show and say, if it differs; says whether it does.
+    /// Writes what the Service is to show and say, if it differs; says whether it does. What is
+    /// `None` stays as it is.
     pub(super) fn publish(
         &mut self,
         service: &ServiceView,
         shown: Option<Vec<IpAddr>>,
-        said: &status::Said,
+        said: Option<&Said>,
         now: Now,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let place = decide::place(&self.world, service, shown.as_deref().unwrap_or_default());
         let unmarked = service.unmarked && service.class == self.world.annotated_class;
+        // Once it is annotated, its status is another's. What must go from there goes before.
+        let stays = shown.as_ref().map(|addrs| {
+            let shows = service.shows.iter().copied();
+            shows.filter(|addr| addrs.contains(addr)).collect::<Vec<_>>()
+        });
+        let to_withdraw =
+            stays.filter(|stays| service.place == Place::Status && *stays != service.shows);
         match place {
+            Place::Annotation if to_withdraw.is_some() => {
+                self.write_status(service, to_withdraw, None, now, effects)
+            }
             Place::Annotation if shown.is_some() || unmarked => {
                 self.annotate(service, shown, said, now, effects)
             }
@@ -43,7 +57,7 @@ impl Planner {
         &mut self,
         service: &ServiceView,
         addrs: Option<Vec<IpAddr>>,
-        said: &status::Said,
+        said: Option<&Said>,
         now: Now,
         effects: &mut Vec<Effect>,
     ) -> bool {
@@ -57,7 +71,8 @@ impl Planner {
         let map = pools.find_map(|pool| pool.map.as_ref()).filter(|_| given);
         let interface = map.and_then(|map| map.interface(service.key.namespace())).map(Arc::from);
         // A condition that is there already is written next, and tells it then.
-        let note = said.note(service).filter(|_| status::says_nothing(service));
+        let note =
+            said.and_then(|said| said.note(service)).filter(|_| status::says_nothing(service));
         self.begin_call(&service.key);
         effects.push(Effect::Annotate {
             key: service.key.clone(),
@@ -76,7 +91,7 @@ impl Planner {
         &mut self,
         service: &ServiceView,
         shown: Option<&[IpAddr]>,
-        said: &status::Said,
+        said: Option<&Said>,
         now: Now,
     ) -> bool {
         let Some(until) = self.damper.hold(&service.key, shown, said, now) else { return false };
@@ -89,21 +104,21 @@ impl Planner {
         &mut self,
         service: &ServiceView,
         ingress: Option<Vec<IpAddr>>,
-        said: &status::Said,
+        said: Option<&Said>,
         now: Now,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let mut conditions = service.conditions.clone();
-        let changed = said.write(&mut conditions, now.wall);
+        let changed = said.is_some_and(|said| said.write(&mut conditions, now.wall));
         // A Service that came to us with its address is not written just to say that all is well.
-        let as_it_came = said.is_plain() && status::says_nothing(service);
+        let as_it_came = said.is_some_and(Said::is_plain) && status::says_nothing(service);
         if ingress.is_none() && (!changed || as_it_came) {
             return false;
         }
         if self.is_held_back(service, ingress.as_deref(), said, now) {
             return true;
         }
-        let note = said.note(service);
+        let note = said.and_then(|said| said.note(service));
         self.begin_call(&service.key);
         effects.push(Effect::Publish {
             key: service.key.clone(),

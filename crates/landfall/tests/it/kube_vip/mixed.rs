@@ -49,6 +49,32 @@ async fn the_nearest_pool_serves_and_says_where_the_address_is_shown() {
     operator.terminate().await.unwrap();
 }
 
+/// Whoever announces the old address reads the status, and kube-vip the annotation.
+#[tokio::test]
+async fn who_moves_from_a_group_to_the_map_leaves_nothing_in_its_status() {
+    let arena = arena().await;
+    let map = Map::new(&arena.client);
+    map.says(&json!({"cidr-global": "10.3.1.1/32"})).await;
+    let tenant = arena.tenant("moves").await;
+    tenant.pool(pool("moves", &["10.3.0.1-10.3.0.9"])).await;
+    let operator = arena.operator().await;
+    tenant.create(load_balancer("web")).await;
+    tenant.shows("web", &["10.3.0.1"]).await;
+    tenant.delete_pool("moves").await;
+    let kept = tenant.says("web", "True", "OutsidePool", "10.3.0.1").await;
+    assert_eq!(marks(&kept)["addresses"], json!(null), "it stays where it is shown");
+    tenant.patch("web", json!({"spec": {"loadBalancerIP": "10.3.1.1"}})).await;
+    annotated(&tenant.services, "web", "10.3.1.1").await;
+    let moved = tenant.says("web", "True", "Allocated", "10.3.1.1").await;
+    let status = moved.status.and_then(|status| status.load_balancer);
+    assert_eq!(status.and_then(|balancer| balancer.ingress), None);
+    tenant.claim_is_gone("10.3.0.1").await;
+    tenant.settled().await;
+    tenant.clear().await;
+    map.goes().await;
+    operator.terminate().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn overlapping_pools_of_both_kinds_double_nothing() {
     let arena = arena().await;

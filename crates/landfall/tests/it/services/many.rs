@@ -12,7 +12,7 @@ use landfall_testkit::{Operator, wait};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::stage::{Arena, Dialect, LONG, Tenant, arena, ip};
+use crate::stage::{Arena, Dialect, LONG, Tenant, allocated, arena, ip};
 
 /// What users do at the same time.
 const USERS: usize = 12;
@@ -59,7 +59,9 @@ pub(crate) async fn all_served(tenant: &Tenant) -> Snapshot {
                     let other = holder
                         .is_some_and(|ip| ip.spec.holders.iter().any(|other| other.name != name));
                     if !other {
-                        problems.push(format!("{name} asks for {asked}, shows {shows:?}"));
+                        let says = allocated(service).map(|said| said.message.clone());
+                        problems
+                            .push(format!("{name} asks for {asked}, shows {shows:?}: {says:?}"));
                     }
                 }
             }

@@ -1,6 +1,8 @@
 //! Services that show their addresses in an annotation, where their users write as well.
 
-use super::*;
+use landfall_ipam::Family;
+
+use super::{super::super::view::Rank, *};
 
 fn annotated() -> Sim {
     let mut sim = running_in(Place::Annotation, 1);
@@ -90,6 +92,19 @@ fn whichever_is_edited_the_service_moves() {
     }
 }
 
+#[test]
+fn what_dhcp_gives_is_not_taken_away_because_the_other_family_is_missing() {
+    let mut sim = edited(|view| {
+        view.shows = vec![decide::ANY_LEASE];
+        view.families = vec![Family::V4, Family::V6];
+        view.require_all = true;
+    });
+    assert_eq!(shown_by(&sim, "shop/web"), ["0.0.0.0"]);
+    assert_eq!(condition_of(&sim, "shop/web").1, "FamilyMissing");
+    assert_eq!(sim.cluster.claims.len(), 1, "what it had before is free");
+    assert_eq!(sim.plan(0), 0);
+}
+
 /// It would be announced again the moment it became a `LoadBalancer` again.
 #[test]
 fn what_is_annotated_goes_before_the_address_is_given_up() {
@@ -98,4 +113,36 @@ fn what_is_annotated_goes_before_the_address_is_given_up() {
     sim.settle();
     assert_eq!(sim.cluster.writes, ["clean_up", "release"]);
     assert_eq!(sim.cluster.claims.len(), 0);
+}
+
+#[test]
+fn who_moves_from_the_status_to_the_annotation_leaves_nothing_behind() {
+    let mut sim = running(1);
+    let (group, key) = (PoolName::new("IPGroup/a"), PoolName::new("ConfigMap/kubevip/a"));
+    sim.cluster.set_pool(key.as_str(), "10.0.0.2-10.0.0.5", "");
+    sim.cluster.put_pool(&key, |view| {
+        view.place = Place::Annotation;
+        view.rank = Rank::Fallback;
+    });
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["take", "publish"]);
+    // Its pool goes; what it shows stays where it is.
+    sim.cluster.writes.clear();
+    sim.cluster.delete_pool(&group);
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["publish"], "that no pool covers it any more");
+    sim.cluster.writes.clear();
+    sim.cluster.edit_service("shop/web", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.3")]);
+    });
+    sim.settle();
+    let said = "and that all is well";
+    assert_eq!(
+        sim.cluster.writes,
+        ["take", "publish", "touch", "annotate", "publish", "release"],
+        "{said}"
+    );
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.3"]);
+    assert_eq!(sim.cluster.wrongs, Vec::<String>::new());
 }

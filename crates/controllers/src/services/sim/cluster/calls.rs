@@ -106,6 +106,10 @@ impl Cluster {
             Effect::Annotate { key, uid, version, addrs, .. } => {
                 let mut stored = self.service_at(key, uid, *version)?;
                 if let Some(addrs) = addrs {
+                    let mut shows = stored.view.shows.iter();
+                    let left = stored.view.place == Place::Status
+                        && shows.any(|addr| !addrs.contains(addr));
+                    self.wrongs.extend(left.then(|| format!("left in the status of {key}")));
                     self.show(&mut stored.view, addrs);
                     if std::mem::take(&mut stored.view.at_odds) {
                         // The spec says the same from now on.
@@ -166,9 +170,10 @@ impl Cluster {
                 claim.holder(service).is_some() && claim.clash(service).is_none()
             })
         };
+        // What it asks for may come only afterwards, in another place, if it is surely its own.
         let asked_away = |addr: &IpAddr| {
-            let asked = service.request.of(Family::of(*addr));
-            asked.is_some_and(|asked| asked != *addr && next.contains(&asked))
+            let asked = service.request.of(Family::of(*addr)).filter(|asked| asked != addr);
+            asked.is_some_and(|asked| next.contains(&asked) || rightly(&asked))
         };
         let lost = service.shows.iter().copied().filter(|addr| !next.contains(addr));
         lost.filter(|addr| service.families.contains(&Family::of(*addr)))
