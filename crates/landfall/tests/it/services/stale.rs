@@ -13,19 +13,29 @@ use serde_json::json;
 use super::many::{all_served, burst};
 use crate::stage::{LONG, arena, ip};
 
-/// Breaks all watches and lets those of one kind begin again only after the thaw.
+/// Longer than any test.
+const FOREVER: Duration = Duration::from_hours(1);
+
+/// Breaks all watches; those of one kind tell nothing from then on, until [`hears_again`].
 async fn silence(proxy: &Proxy, kind: &'static str) {
+    let watches = move |request: &Record| request.is_for(kind) && request.is_watch();
     let mark = proxy.mark();
-    proxy.add_rule(move |request| {
-        (request.is_for(kind) && request.is_watch()).then_some(Action::Freeze)
-    });
+    proxy.add_rule(move |request| watches(request).then_some(Action::HoldStream(FOREVER)));
     proxy.cut_connections();
     wait::until(format!("the watch of {kind} to be asked for again"), LONG, async || {
-        let asked = |request: &Record| request.is_for(kind) && request.is_watch();
-        proxy.requests_since(mark).iter().any(asked)
+        proxy.requests_since(mark).iter().any(watches)
     })
     .await
     .unwrap();
+}
+
+fn hears_again(proxy: &Proxy) {
+    proxy.clear_rules();
+    proxy.cut_connections();
+}
+
+fn publishes(request: &Record) -> bool {
+    request.is_for("services") && request.method == Method::PATCH
 }
 
 fn takes(request: &Record) -> bool {
@@ -56,8 +66,7 @@ async fn without_a_watch_of_claims_every_service_still_gets_one_address_and_no_m
     let made = made.iter().filter(|r| takes(r) && r.status == Some(StatusCode::CREATED)).count();
     assert_eq!(made, 40, "claims made for 40 Services");
 
-    proxy.clear_rules();
-    proxy.thaw();
+    hears_again(&proxy);
     tenant.delete("s00").await;
     all_served(&tenant).await;
     let history = recorder.finish().await.unwrap();
@@ -80,10 +89,7 @@ async fn a_claim_is_not_released_under_an_operator_that_is_about_to_publish_it()
     silence(&stale, "services").await;
     let slow_operator = arena.operator_via(&slow).await;
     slow_operator.wait_ready(LONG).await.unwrap();
-    slow.once(
-        |request| request.is_for("services") && request.method == Method::PATCH,
-        Action::Freeze,
-    );
+    slow.once(publishes, Action::Freeze);
 
     let mark = stale.mark();
     tenant.patch("web", json!({"spec": {"type": "LoadBalancer"}})).await;
@@ -100,8 +106,7 @@ async fn a_claim_is_not_released_under_an_operator_that_is_about_to_publish_it()
     assert!(shown(&tenant.get("web").await).is_empty(), "not published yet");
     slow.thaw();
     tenant.shows("web", &["10.11.2.0"]).await;
-    stale.clear_rules();
-    stale.thaw();
+    hears_again(&stale);
     all_served(&tenant).await;
     assert_eq!(shown(&tenant.get("web").await), [ip("10.11.2.0")]);
     let history = recorder.finish().await.unwrap();
@@ -128,22 +133,23 @@ async fn an_address_that_another_has_published_is_not_replaced_by_ones_own() {
     tenant.pool(pool("stale-first", &["10.11.4.0/30"]).with_priority(1)).await;
     tenant.pool_says("stale-first", "True", "").await;
     silence(&fast, "ips").await;
-    let publishes =
-        |request: &Record| request.is_for("services") && request.method == Method::PATCH;
-    slow.once(publishes, Action::Delay(Duration::from_secs(3)));
+    for proxy in [&slow, &fast] {
+        proxy.once(publishes, Action::Freeze);
+    }
     tenant.create(load_balancer("web")).await;
+    for (proxy, who) in [(&slow, "slow"), (&fast, "fast")] {
+        let about_to = || proxy.requests().iter().any(publishes);
+        let what = format!("the {who} one to be about to publish its own");
+        wait::until(what, LONG, async || about_to()).await.unwrap();
+    }
+    fast.thaw();
     tenant.shows("web", &["10.11.4.0"]).await;
-    wait::until("the slow one to claim another", LONG, async || {
-        let takes = |it: &Record| it.is_for("ips") && it.method == Method::POST;
-        slow.requests().iter().any(|it| takes(it) && it.status == Some(StatusCode::CREATED))
-    })
-    .await
-    .unwrap();
+    assert!(tenant.claim("10.11.3.0").await.is_some());
+    slow.thaw();
     // It finds what the other has published, looks whose that is, and gives up its own.
     tenant.claim_is_gone("10.11.3.0").await;
     for proxy in [&slow, &fast] {
-        proxy.clear_rules();
-        proxy.thaw();
+        hears_again(proxy);
     }
     all_served(&tenant).await;
     assert_eq!(shown(&tenant.get("web").await), [ip("10.11.4.0")]);
