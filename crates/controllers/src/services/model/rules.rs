@@ -218,6 +218,17 @@ impl Model {
         let mut soon = 0;
         for family in service.stack.families() {
             let wish = wish(service, family);
+            if let Ok(Some(addr)) = wish
+                && self.fresh.contains(&addr)
+                && !mine.contains(&addr)
+            {
+                // Whoever joins what has only just been taken waits a round, and stays where it is.
+                match old(family) {
+                    Some(keeps) => given.push(keeps),
+                    None => soon += 1,
+                }
+                continue;
+            }
             let asked = match wish {
                 Ok(None) => None,
                 Ok(Some(addr)) if mine.contains(&addr) => Some(Ok((addr, None))),
