@@ -17,8 +17,10 @@ use self::{
     view::ServiceKey,
 };
 pub use self::{
+    classes::Classes,
     metrics::Metrics,
     plan::{KubeVip, RepairMode, Settings},
+    world::AnnotatedServices,
 };
 use crate::{
     Context,
@@ -28,6 +30,7 @@ use crate::{
 
 mod annotate;
 pub(crate) mod apply;
+mod classes;
 mod decide;
 pub(crate) mod effect;
 #[cfg(test)]

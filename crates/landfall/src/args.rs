@@ -148,14 +148,28 @@ pub struct Operator {
     #[arg(long, env = "LANDFALL_KUBE_VIP_CONFIG_MAP", value_name = "NAME")]
     pub kube_vip_config_map: Option<String>,
 
-    /// Class of the Services that get addresses from it, empty for those without a class; else
-    /// `KUBEVIP_CUSTOM_LOADBALANCERCLASS_NAME` if `KUBEVIP_ENABLE_LOADBALANCERCLASS` is true, else
-    /// those without a class
-    #[arg(long, env = "LANDFALL_KUBE_VIP_CLASS", value_name = "CLASS")]
-    pub kube_vip_class: Option<String>,
+    /// Classes of the Services that get addresses from it, an empty one for those without a class,
+    /// such as `,example.com/vip` for both; else `KUBEVIP_CUSTOM_LOADBALANCERCLASS_NAME` if
+    /// `KUBEVIP_ENABLE_LOADBALANCERCLASS` is true, else those without a class
+    #[arg(long, env = "LANDFALL_KUBE_VIP_CLASS", value_name = "CLASSES", value_delimiter = ',')]
+    pub kube_vip_class: Option<Vec<String>>,
+
+    /// Which addresses those Services may ask for: any that nobody has, or only what a pool can give
+    /// them
+    #[arg(long, env = "LANDFALL_KUBE_VIP_REQUESTS", value_name = "WHICH", default_value = "any")]
+    pub kube_vip_requests: Requests,
 
     #[command(flatten)]
     pub original: Original,
+}
+
+/// Addresses that may be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Requests {
+    /// Any that nobody has: kube-vip announces it.
+    Any,
+    /// Those that a pool can give to who asks.
+    FromPools,
 }
 
 /// What is done about what repair finds.
@@ -234,7 +248,7 @@ pub(crate) mod tests {
             assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(&*variable), "--{flag}");
             checked += 1;
         }
-        assert_eq!(checked, 13);
+        assert_eq!(checked, 14);
     }
 
     #[test]

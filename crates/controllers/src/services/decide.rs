@@ -384,21 +384,24 @@ fn written_by_its_user(world: &World, service: &ServiceView, addr: IpAddr) -> Sl
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::service;
+    use super::super::{fixtures::service, world::AnnotatedServices};
     use super::*;
 
     #[test]
-    fn a_class_without_any_pool_is_served_only_if_it_is_the_one_kube_vip_has_pools_for() {
+    fn a_class_without_any_pool_is_served_only_if_it_is_one_that_kube_vip_has_pools_for() {
         let (ours, other) = ("kube-vip.io/kube-vip-class", "example.com/other");
         let bare = service("shop/web");
-        for (kube_vip, served, left_alone) in [
-            (None, &bare, &bare.clone().of_class(ours)),
-            (Some(ours), &bare.clone().of_class(ours), &bare),
-            (Some(other), &bare.clone().of_class(other), &bare.clone().of_class(ours)),
-        ] {
-            let world = World::of_class(kube_vip.map(Into::into));
-            assert!(!matches!(decide(&world, served), Decision::LeaveAlone), "{kube_vip:?}");
-            assert!(matches!(decide(&world, left_alone), Decision::LeaveAlone), "{kube_vip:?}");
+        for classes in [&[None][..], &[Some(ours)], &[Some(other)], &[None, Some(ours)], &[]] {
+            let annotated = AnnotatedServices {
+                classes: classes.iter().copied().collect(),
+                ..Default::default()
+            };
+            let world = World::new(annotated);
+            for class in [None, Some(ours), Some(other)] {
+                let service = class.into_iter().fold(bare.clone(), ServiceView::of_class);
+                let left_alone = matches!(decide(&world, &service), Decision::LeaveAlone);
+                assert_eq!(left_alone, !classes.contains(&class), "{classes:?}, {class:?}");
+            }
         }
     }
 }

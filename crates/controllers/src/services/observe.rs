@@ -20,9 +20,12 @@ use landfall_api::{
 use landfall_ipam::{Family, PoolName, Refusal};
 
 use self::kube_vip::Carried;
-use super::view::{
-    ClaimView, Doubt, HolderView, Leftover, Place, PoolSource, PoolView, Request, Reservation,
-    ServiceKey, ServiceView, Setter, Tenure, Version,
+use super::{
+    classes::Classes,
+    view::{
+        ClaimView, Doubt, HolderView, Leftover, Place, PoolSource, PoolView, Request, Reservation,
+        ServiceKey, ServiceView, Setter, Tenure, Version,
+    },
 };
 
 pub(super) mod kube_vip;
@@ -332,7 +335,7 @@ pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
                 Ok(pool) if problems.is_empty() => Ok(pool),
                 Ok(_) | Err(_) => Err(problems),
             };
-            view.class = group.spec.load_balancer_class.as_deref().map(Arc::from);
+            view.classes = Classes::one(group.spec.load_balancer_class.as_deref());
             view.quota.clone_from(&group.spec.quota);
             view.ignored = ignored(&group.spec);
             view.status = Some(group.status.clone().unwrap_or_default());

@@ -7,7 +7,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    sync::Arc,
     time::Duration,
 };
 
@@ -33,7 +32,7 @@ use super::{
     },
     waiting::{Turn, Wait, Waiting},
     wish::could_want,
-    world::{Busy, World},
+    world::{AnnotatedServices, Busy, World},
 };
 use crate::{absent::Absent, engine::Now};
 
@@ -65,8 +64,8 @@ pub struct KubeVip {
     pub namespace: String,
     /// Its name.
     pub config_map: String,
-    /// The class of Services that are served from it; without one, those that name no class.
-    pub class: Option<Arc<str>>,
+    /// The Services that are served from it.
+    pub services: AnnotatedServices,
 }
 
 impl Default for KubeVip {
@@ -74,7 +73,7 @@ impl Default for KubeVip {
         Self {
             namespace: KUBE_VIP_NAMESPACE.to_owned(),
             config_map: "kubevip".to_owned(),
-            class: None,
+            services: AnnotatedServices::default(),
         }
     }
 }
@@ -146,7 +145,7 @@ pub(super) struct Planner {
 
 impl Planner {
     pub(super) fn new(settings: Settings) -> Self {
-        let world = World::of_class(settings.kube_vip.class.clone());
+        let world = World::new(settings.kube_vip.services.clone());
         let absent = Absent::new(settings.orphan_grace);
         Self { world, absent, settings, ..Self::default() }
     }

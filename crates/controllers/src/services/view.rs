@@ -12,6 +12,8 @@ use landfall_api::{
 };
 use landfall_ipam::{Clash, Family, Party, Pool, PoolName, Refusal, Terms, clash};
 
+use super::classes::Classes;
+
 /// `namespace/name` of a Service. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ServiceKey(Arc<str>);
@@ -359,7 +361,7 @@ pub(crate) struct PoolView {
     /// Namespaces by name, where a pool names them.
     pub scope: Option<Scope>,
     pub services: Option<Selector>,
-    pub class: Option<Arc<str>>,
+    pub classes: Classes,
     pub rank: Rank,
     /// Where those that it serves show their addresses.
     pub place: Place,
@@ -397,7 +399,7 @@ impl PoolView {
             namespaces: None,
             scope: None,
             services: None,
-            class: None,
+            classes: Classes::default(),
             rank: Rank::Usual,
             place: Place::Status,
             leases: Leases::No,

@@ -236,11 +236,11 @@ pub(super) fn pool_map(
 ) -> impl Future<Output = ()> + use<> {
     let api: Api<ConfigMap> = Api::namespaced(client, &kube_vip.namespace);
     let config = Config::default().fields(&format!("metadata.name={}", kube_vip.config_map));
-    let class = kube_vip.class.clone();
+    let classes = kube_vip.services.classes.clone();
     feed("configmaps", watcher(api, config), news, listed, move |event| {
         let (begins, ends) = (Watched::ListBegins, Watched::ListEnds);
         let pools = |map: &ConfigMap| {
-            let views = observe::kube_vip::pools(map, class.as_ref()).into_iter();
+            let views = observe::kube_vip::pools(map, &classes).into_iter();
             views.map(|view| Watched::Is(view.name.clone(), view.version, Box::new(view)))
         };
         let items: Vec<_> = match event {

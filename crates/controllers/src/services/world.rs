@@ -10,6 +10,7 @@ use std::{
 use landfall_ipam::{Book, Family, PoolName, Terms};
 
 use super::{
+    classes::Classes,
     store::Store,
     view::{
         ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
@@ -44,9 +45,16 @@ pub(super) struct World {
     pub(super) shown: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     /// Addresses with a call about their claim under way or due.
     pub(super) busy: BTreeMap<IpAddr, Busy>,
-    /// The class of Services that are shown in an annotation.
-    pub(super) annotated_class: Option<Arc<str>>,
+    pub(super) annotated: AnnotatedServices,
     no_labels: BTreeMap<String, String>,
+}
+
+/// What holds for Services that are shown in an annotation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnnotatedServices {
+    pub classes: Classes,
+    /// Whether they may ask only for what a pool can give them.
+    pub only_from_pools: bool,
 }
 
 /// What is under way about the claim on an address.
@@ -59,9 +67,9 @@ pub(super) enum Busy {
 }
 
 impl World {
-    /// Nothing is known yet, but the class of Services that are shown in an annotation.
-    pub(super) fn of_class(annotated_class: Option<Arc<str>>) -> Self {
-        Self { annotated_class, ..Self::default() }
+    /// Nothing is known yet, but what holds for Services that are shown in an annotation.
+    pub(super) fn new(annotated: AnnotatedServices) -> Self {
+        Self { annotated, ..Self::default() }
     }
 
     pub(super) fn claim(&self, addr: IpAddr) -> Option<&ClaimView> {
@@ -96,8 +104,8 @@ impl World {
     /// has no pool, others by a pool. Who is not served is not even told so: with kube-vip's pools for
     /// a class, Services without one are another program's.
     pub(super) fn serves_class(&self, class: Option<&Arc<str>>) -> bool {
-        class == self.annotated_class.as_ref()
-            || self.all_pools().any(|pool| pool.class.as_ref() == class)
+        self.annotated.classes.include(class)
+            || self.all_pools().any(|pool| pool.classes.include(class))
     }
 
     /// Whether a namespace lets all its Services share addresses.
@@ -115,7 +123,7 @@ impl World {
         match &leftover.doubt {
             Some(doubt) => {
                 let possible = match &doubt.setter {
-                    Setter::Class(class) => *class == self.annotated_class,
+                    Setter::Class(class) => self.annotated.classes.include(class.as_ref()),
                     Setter::Former => true,
                 };
                 possible && (doubt.evident || in_its_place())

@@ -3,16 +3,15 @@
 //! What means something here acts, unless ours says otherwise. The rest is accepted and named in the
 //! log, because a Deployment must not fail over a flag that no longer matters.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use landfall_api::words;
-use landfall_controllers::services::KubeVip;
+use landfall_controllers::services::{AnnotatedServices, Classes, KubeVip};
 
-use super::Operator;
+use super::{Operator, Requests};
 use crate::elector::Timing;
 
 /// Flags without effect here that may stand without a value.
@@ -198,18 +197,24 @@ impl Operator {
             words.find(|word| !word.is_empty()).cloned()
         };
         let default = KubeVip::default();
+        let named = |class: &str| !class.is_empty();
         let theirs = || {
-            let named = class.as_deref().filter(|class| !class.is_empty());
-            of_a_class.then(|| named.unwrap_or(words::CLASS_KUBE_VIP))
+            let class = class.as_deref().filter(|class| named(class));
+            of_a_class.then(|| class.unwrap_or(words::CLASS_KUBE_VIP))
         };
-        let class = match self.kube_vip_class.as_deref() {
-            Some(class) => Some(class).filter(|class| !class.is_empty()),
-            None => theirs(),
-        };
+        let classes = self.kube_vip_class.as_ref().map_or_else(
+            || Classes::one(theirs()),
+            |ours| {
+                ours.iter().map(|class| Some(class.trim()).filter(|class| named(class))).collect()
+            },
+        );
         KubeVip {
             namespace: word(&self.kube_vip_namespace, namespace).unwrap_or(default.namespace),
             config_map: word(&self.kube_vip_config_map, config_map).unwrap_or(default.config_map),
-            class: class.map(Arc::from),
+            services: AnnotatedServices {
+                classes,
+                only_from_pools: self.kube_vip_requests == Requests::FromPools,
+            },
         }
     }
 
@@ -278,9 +283,33 @@ mod tests {
                 None,
             ),
         ] {
-            let KubeVip { namespace: said, config_map, class } = parse(flags).unwrap().1.kube_vip();
-            let seen = (said.as_str(), config_map.as_str(), class.as_deref());
-            assert_eq!(seen, (namespace, map, expected), "{flags:?}");
+            let KubeVip { namespace: said, config_map, services } =
+                parse(flags).unwrap().1.kube_vip();
+            let seen = (said.as_str(), config_map.as_str(), services.classes);
+            assert_eq!(seen, (namespace, map, Classes::one(expected)), "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn several_classes_are_served_also_beside_services_without_one() {
+        for (classes, expected) in [
+            ("a/b,c/d", &[Some("a/b"), Some("c/d")][..]),
+            (",a/b", &[None, Some("a/b")]),
+            (" a/b, ", &[Some("a/b"), None]),
+        ] {
+            let (_, operator) = parse(&[&format!("--kube-vip-class={classes}")]).unwrap();
+            let expected: Classes = expected.iter().copied().collect();
+            assert_eq!(operator.kube_vip().services.classes, expected, "{classes:?}");
+        }
+    }
+
+    #[test]
+    fn services_may_ask_for_any_address_unless_only_pools_may_give() {
+        for (flags, only_from_pools) in
+            [(&[][..], false), (&["--kube-vip-requests=from-pools"], true)]
+        {
+            let (_, operator) = parse(flags).unwrap();
+            assert_eq!(operator.kube_vip().services.only_from_pools, only_from_pools, "{flags:?}");
         }
     }
 

@@ -68,8 +68,10 @@ pub(super) fn may_ask_beyond_pools(
     let lenient =
         |pool: &PoolName| world.pool(pool).is_some_and(|view| view.place == Place::Annotation);
     let beyond = match refusal {
-        Refusal::OutsideEveryPool(_) => true,
-        Refusal::NotServed(_, verdicts) => verdicts.iter().all(|(pool, _)| lenient(pool)),
+        Refusal::OutsideEveryPool(_) => !world.annotated.only_from_pools,
+        Refusal::NotServed(_, verdicts) => {
+            !world.annotated.only_from_pools && verdicts.iter().all(|(pool, _)| lenient(pool))
+        }
         Refusal::HeldBack(_, pool) => lenient(pool),
         Refusal::Unparseable { .. }
         | Refusal::TwoOfOneFamily(..)
@@ -164,7 +166,7 @@ pub(super) fn within_quota(
 
 /// Whether the pool serves this Service at all.
 pub(super) fn serves(world: &World, view: &PoolView, service: &ServiceView) -> Result<(), Verdict> {
-    if view.class != service.class {
+    if !view.classes.include(service.class.as_ref()) {
         return Err(Verdict::OtherClass);
     }
     let namespace = service.key.namespace();

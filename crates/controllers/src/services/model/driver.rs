@@ -9,6 +9,7 @@ use landfall_ipam::{AddrBlock, Family, PoolName, Refusal};
 
 use super::{
     super::{
+        classes::Classes,
         sim::Sim,
         view::{Outsider, PoolView, Request, Reservation, ServiceKey},
     },
@@ -144,7 +145,7 @@ fn write_pool(view: &mut PoolView, pool: &Pool) {
     let selector = || Selector::from_iter([LABEL]);
     view.namespaces = pool.some_namespaces.then(selector);
     view.services = pool.some_services.then(selector);
-    view.class = pool.class.map(Arc::from);
+    view.classes = Classes::one(pool.class);
     let limit = |limit: u32| i32::try_from(limit).unwrap();
     let (each, shop) = pool.quota;
     view.quota = Some(Quota {

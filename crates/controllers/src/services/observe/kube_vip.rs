@@ -16,7 +16,10 @@ use landfall_api::{
 use landfall_ipam::{Family, PoolName, Refusal};
 
 use super::{
-    super::view::{Place, PoolSource, PoolView, Rank},
+    super::{
+        classes::Classes,
+        view::{Place, PoolSource, PoolView, Rank},
+    },
     label, text, version,
 };
 
@@ -98,8 +101,8 @@ pub(in crate::services) fn announced(object: &Service) -> Vec<IpAddr> {
     addrs.filter(|addr| !annotated.addrs.contains(addr) && !addr.is_unspecified()).collect()
 }
 
-/// The pools of a `ConfigMap`, for Services of a class.
-pub(in crate::services) fn pools(object: &ConfigMap, class: Option<&Arc<str>>) -> Vec<PoolView> {
+/// The pools of a `ConfigMap`, for Services of some classes.
+pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<PoolView> {
     let metadata = &object.metadata;
     let map_name = metadata.name.as_deref().unwrap_or_default();
     let named = |key: &str| PoolName::new(&format!("{POOL_KIND}/{map_name}/{key}"));
@@ -125,7 +128,7 @@ pub(in crate::services) fn pools(object: &ConfigMap, class: Option<&Arc<str>>) -
             };
         }
         view.scope = Some(entry.namespaces.clone());
-        view.class = class.cloned();
+        view.classes = classes.clone();
         view.rank = rank;
         view.place = Place::Annotation;
         view.leases = entry.leases;

@@ -297,7 +297,7 @@ fn a_pool_is_read_with_its_rules() {
         "announce": {"keepalivedGroup": "net/edge"},
     }));
     assert_eq!((view.name.as_str(), &*view.object), ("IPGroup/dmz", "dmz"));
-    assert_eq!(view.class.as_deref(), Some("example.org/lb"));
+    assert_eq!(view.classes, Classes::one(Some("example.org/lb")));
     assert_eq!(view.ignored, ["announce"]);
     assert_eq!(view.retain_for, Some(std::time::Duration::from_hours(1)));
     assert_eq!(view.quota.unwrap().of("shop"), Some(2));

@@ -32,7 +32,8 @@ impl Planner {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let place = decide::place(&self.world, service, shown.as_deref().unwrap_or_default());
-        let unmarked = service.unmarked && service.class == self.world.annotated_class;
+        let unmarked =
+            service.unmarked && self.world.annotated.classes.include(service.class.as_ref());
         // Once it is annotated, its status is another's. What must go from there goes before.
         let stays = shown.as_ref().map(|addrs| {
             let shows = service.shows.iter().copied();

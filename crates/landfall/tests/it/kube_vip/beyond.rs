@@ -3,12 +3,17 @@
 use landfall_testkit::builders::load_balancer;
 use serde_json::{Value, json};
 
-use super::{annotated, carries, from_json, played};
+use super::{Map, annotated, carries, from_json, played};
+use crate::stage::arena;
 
 const ADDRESSES: &str = "kube-vip.io/loadbalancerIPs";
 
 fn annotation(value: &str) -> Value {
     json!({"metadata": {"annotations": {ADDRESSES: value}}})
+}
+
+fn asking(addr: &str) -> Value {
+    json!({"spec": {"loadBalancerIP": addr}})
 }
 
 fn both_families(policy: &str) -> Value {
@@ -162,8 +167,7 @@ async fn an_address_outside_every_pool_is_theirs_who_wrote_it_and_says_so() {
         tenant.says("web", "True", "OutsidePool", "192.0.2.7").await;
         let marks = json!({"implementation": "kube-vip", "addresses": "192.0.2.7"});
         carries(&tenant.services, "web", "outside", &marks).await;
-        let by_spec = json!({"spec": {"loadBalancerIP": "192.0.2.8"}});
-        tenant.create(from_json(load_balancer("spec"), &[by_spec])).await;
+        tenant.create(from_json(load_balancer("spec"), &[asking("192.0.2.8")])).await;
         let marks =
             json!({"implementation": "kube-vip", "addresses": "192.0.2.8", "spec": "192.0.2.8"});
         carries(&tenant.services, "spec", "outside by spec", &marks).await;
@@ -172,6 +176,36 @@ async fn an_address_outside_every_pool_is_theirs_who_wrote_it_and_says_so() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn where_only_pools_give_a_request_outside_them_is_refused() {
+    let arena = arena().await;
+    let map = Map::new(&arena.client);
+    map.says(&json!({"cidr-global": "10.34.0.0/29", "cidr-other": "10.34.1.0/29"})).await;
+    let tenant = arena.tenant("from-pools").await;
+    let operator = arena.operator_with(&["--kube-vip-requests=from-pools"]).await;
+    for (name, addr, reason) in
+        [("outside", "192.0.2.8", "OutsideEveryPool"), ("others", "10.34.1.1", "NotSelected")]
+    {
+        tenant.create(from_json(load_balancer(name), &[asking(addr)])).await;
+        tenant.says(name, "False", reason, addr).await;
+        carries(&tenant.services, name, "waits", &json!({"spec": addr})).await;
+    }
+    // It is in the pool, which does not give it to who does not ask.
+    tenant.create(from_json(load_balancer("web"), &[asking("10.34.0.0")])).await;
+    annotated(&tenant.services, "web", "10.34.0.0").await;
+    tenant.ask("web", "192.0.2.9").await;
+    tenant.says("web", "False", "OutsideEveryPool", "192.0.2.9").await;
+    annotated(&tenant.services, "web", "10.34.0.0").await;
+    // It is announced, so nobody else may have it.
+    tenant.create(from_json(load_balancer("annotated"), &[annotation("192.0.2.7")])).await;
+    tenant.says("annotated", "True", "OutsidePool", "192.0.2.7").await;
+    tenant.has_claim("192.0.2.7").await;
+    tenant.settled().await;
+    tenant.clear().await;
+    map.goes().await;
+    operator.terminate().await.unwrap();
 }
 
 #[tokio::test]

@@ -17,6 +17,8 @@ const SERVICES: [(&str, Option<&str>); 4] = [
     ("of-another", Some("example.com/other")),
 ];
 
+const ADDRESSES: [&str; 2] = ["10.31.0.1", "10.31.0.2"];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mode_serves_its_own_services_and_writes_no_other() {
     let arena = arena().await;
@@ -25,34 +27,44 @@ async fn a_mode_serves_its_own_services_and_writes_no_other() {
     let tenant = arena.tenant("modes").await;
     deploy(&arena).await;
     let guide = Guide::read("from-kube-vip.md").section("Class mode");
-    let [class, custom] = guide.commands()[..] else { panic!("{:?}", guide.commands()) };
-    for (command, served) in
-        [(None, "bare"), (Some(class), "of-kube-vip"), (Some(custom), "of-example")]
-    {
+    let [class, custom, both] = guide.commands()[..] else { panic!("{:?}", guide.commands()) };
+    for (command, served) in [
+        (None, &["bare"][..]),
+        (Some(class), &["of-kube-vip"]),
+        (Some(custom), &["of-example"]),
+        (Some(both), &["bare", "of-example"]),
+    ] {
         if let Some(command) = command {
             guide::walk(&arena, command).await;
         }
         let operator = deployed(&arena, arena.plane().url()).await;
-        // The one that is served last: by then the others have been looked at.
-        let (others, own): (Vec<_>, Vec<_>) =
-            SERVICES.into_iter().partition(|(name, _)| *name != served);
-        let mut made = Vec::new();
-        for (name, class) in others.into_iter().chain(own) {
+        // Those that are served last: by then the others have been looked at.
+        let (own, others): (Vec<_>, Vec<_>) =
+            SERVICES.into_iter().partition(|(name, _)| served.contains(name));
+        let create = async |name: &str, class: Option<&str>| {
             let service = load_balancer(name);
-            let service = class.into_iter().fold(service, ServiceBuilder::of_class);
-            made.push(tenant.create(service).await);
+            tenant.create(class.into_iter().fold(service, ServiceBuilder::of_class)).await
+        };
+        let mut made = Vec::new();
+        for (name, class) in others {
+            made.push(create(name, class).await);
         }
-        annotated(&tenant.services, served, "10.31.0.1").await;
+        for ((name, class), addr) in own.into_iter().zip(ADDRESSES) {
+            create(name, class).await;
+            annotated(&tenant.services, name, addr).await;
+        }
         tenant.settled().await;
         operator.terminate().await.unwrap();
-        for before in made.iter().filter(|service| service.name_any() != served) {
+        for before in &made {
             let name = before.name_any();
             let now = tenant.get(&name).await;
-            assert_eq!(now.resource_version(), before.resource_version(), "{served}: {now:?}");
+            assert_eq!(now.resource_version(), before.resource_version(), "{served:?}: {now:?}");
         }
         let operator = deployed(&arena, arena.plane().url()).await;
         tenant.clear().await;
-        tenant.claim_is_gone("10.31.0.1").await;
+        for addr in ADDRESSES {
+            tenant.claim_is_gone(addr).await;
+        }
         operator.terminate().await.unwrap();
     }
     map.goes().await;

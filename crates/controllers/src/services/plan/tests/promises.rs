@@ -27,7 +27,7 @@ fn whoever_keeps_undoing_what_we_write_is_met_with_patience() {
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"], "and the last word is ours");
 }
-use crate::services::view::Outsider;
+use crate::services::{classes::Classes, view::Outsider};
 
 const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
@@ -321,7 +321,7 @@ fn one_family_is_enough_for_whoever_prefers_both_and_got_the_address_it_asked_fo
 #[test]
 fn whoever_clashes_leaves_also_when_no_pool_serves_its_class_any_more() {
     let mut sim = running(1);
-    let class = |view: &mut PoolView| view.class = Some("some.example/lb".into());
+    let class = |view: &mut PoolView| view.classes = Classes::one(Some("some.example/lb"));
     edit_pool(&mut sim, class);
     for (key, port) in [("shop/a", 80), ("shop/b", 443)] {
         share(&mut sim, key, "k", port);
@@ -330,7 +330,7 @@ fn whoever_clashes_leaves_also_when_no_pool_serves_its_class_any_more() {
         });
     }
     sim.settle();
-    edit_pool(&mut sim, |view| view.class = None);
+    edit_pool(&mut sim, |view| view.classes = Classes::default());
     share(&mut sim, "shop/b", "k", 80);
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"]);
