@@ -250,14 +250,20 @@ fn what_is_done_already_is_not_done_again() {
     }
 }
 
-/// Another operator that does not know the `VirtualIP` may think that the claim is left over.
-#[test]
-fn a_holder_that_was_taken_out_of_a_kept_claim_is_put_back() {
+/// A migration that cannot be finished, because nobody may make its Service a `LoadBalancer`.
+fn half_way() -> Cluster {
     let mut cluster = valid();
     cluster.group("p", "10.0.0.0/29", &[]);
     cluster.refuses_conversion = true;
     annotate(&mut cluster, "shop/web");
     cluster.settle();
+    cluster
+}
+
+/// Another operator that does not know the `VirtualIP` may think that the claim is left over.
+#[test]
+fn a_holder_that_was_taken_out_of_a_kept_claim_is_put_back() {
+    let mut cluster = half_way();
     cluster.remove_claim("10.0.0.1");
     let kept = json!({"use": "Reserved", "reservedFor": {"namespace": "shop", "name": "web"}});
     cluster.claim("10.0.0.1", &json!({"ipgroup": "p"}), "", &kept);
@@ -320,11 +326,7 @@ fn what_the_allocator_says_about_the_service_is_said_here_too() {
 /// Two operators at once may both hand over; then one of them has to go back.
 #[test]
 fn a_claim_that_was_handed_over_in_vain_comes_back() {
-    let mut cluster = valid();
-    cluster.group("p", "10.0.0.0/29", &[]);
-    cluster.refuses_conversion = true;
-    annotate(&mut cluster, "shop/web");
-    cluster.settle();
+    let mut cluster = half_way();
     assert_eq!(whose(&cluster, "10.0.0.1"), "Service shop/web");
     let elsewhere = json!({
         "spec": {"type": "LoadBalancer"},
@@ -351,11 +353,7 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
     assert!(cluster.world.claims.get(&addr).is_none());
     assert!(!is_load_balancer(cluster.get_service("shop/web").unwrap()));
 
-    let mut cluster = valid();
-    cluster.group("p", "10.0.0.0/29", &[]);
-    cluster.refuses_conversion = true;
-    annotate(&mut cluster, "shop/web");
-    cluster.settle();
+    let mut cluster = half_way();
     delete(&mut cluster, "shop/web");
     cluster.settle();
     assert!(cluster.has_vip("shop/web") && cluster.is_shown(addr), "it waits, nothing is lost");
@@ -369,11 +367,7 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
 
     // And if the Service goes, nobody is left to finish for.
     let without_service = || {
-        let mut cluster = valid();
-        cluster.group("p", "10.0.0.0/29", &[]);
-        cluster.refuses_conversion = true;
-        annotate(&mut cluster, "shop/web");
-        cluster.settle();
+        let mut cluster = half_way();
         cluster.remove_service("shop/web");
         cluster
     };
@@ -399,11 +393,7 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
 #[test]
 fn a_claim_that_was_handed_to_a_service_that_can_have_no_address_comes_back() {
     for (pointer, value) in [("/spec/clusterIP", "None"), ("/spec/type", "ExternalName")] {
-        let mut cluster = valid();
-        cluster.group("p", "10.0.0.0/29", &[]);
-        cluster.refuses_conversion = true;
-        annotate(&mut cluster, "shop/web");
-        cluster.settle();
+        let mut cluster = half_way();
         assert_eq!(whose(&cluster, "10.0.0.1"), "Service shop/web");
         cluster.remove_service("shop/web").service(with(service("web"), pointer, json!(value)));
         cluster.settle();
