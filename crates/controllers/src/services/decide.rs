@@ -79,13 +79,18 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let mut leased: usize = 0;
     let mut later = false;
     for family in &service.families {
+        let is_unwanted = service.unwanted == Some(*family);
+        if is_unwanted && !is_written_by_hand(service, &claims, *family) {
+            continue;
+        }
         let (slot, refusal) = slot(world, service, &claims, *family, &takes);
         in_vain |= service.request.is_about(*family)
             && (refusal.is_some() || matches!(slot, Slot::Nothing(_)));
         refusals.extend(refusal.filter(|refusal| !refusals.contains(refusal)));
         match slot {
             Slot::Has(addr) => addrs.push(addr),
-            Slot::Takes(addr, pool) => takes.push((addr, pool)),
+            // No pool would give it that one, and so it stays as it was written.
+            Slot::Takes(addr, pool) => takes.push((addr, pool.filter(|_| !is_unwanted))),
             Slot::Nothing(refusal) => refusals.push(refusal),
             Slot::Soon => soon = soon.saturating_add(1),
             Slot::Later => later = true,
@@ -126,6 +131,12 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let puts_up = !addrs.is_empty() && !in_vain && !service.require_all;
     let satisfied = refusals.is_empty() || puts_up;
     Decision::Show { addrs, refusals, satisfied }
+}
+
+/// Whether the Service shows an address of the family that no pool gave it.
+fn is_written_by_hand(service: &ServiceView, claims: &[&ClaimView], family: Family) -> bool {
+    let mut shown = service.shows.iter().filter(|addr| Family::of(**addr) == family);
+    shown.any(|addr| !claims.iter().any(|claim| claim.addr == *addr && claim.pool.is_some()))
 }
 
 /// The address of one family, and a refused request beside it, if any.

@@ -24,6 +24,7 @@ pub(super) fn service(key: &str) -> ServiceView {
         deleting: false,
         class: None,
         families: vec![Family::V4],
+        unwanted: None,
         require_all: false,
         request: Request::Any,
         at_odds: false,

@@ -54,10 +54,13 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
         .map(|family| if family == "IPv6" { Family::V6 } else { Family::V4 })
         .collect();
     let mut families = if families.is_empty() { vec![Family::V4] } else { families };
+    let single = spec.ip_family_policy.as_deref() == Some("SingleStack");
+    let mut unwanted = None;
     for family in annotated.iter().map(|addr| Family::of(*addr)) {
-        // It was given one of each family once, whatever it says now.
+        // It was given one of each family once, or its user wrote them.
         if !families.contains(&family) {
             families.push(family);
+            unwanted = single.then_some(family);
         }
     }
     let terms = convert::sharing_terms(&object.metadata, spec);
@@ -84,6 +87,7 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
         class: spec.load_balancer_class.as_deref().map(Arc::from),
         require_all: spec.ip_family_policy.as_deref() == Some("RequireDualStack"),
         families,
+        unwanted,
         at_odds,
         request,
         pools: pools_asked(&object.metadata),

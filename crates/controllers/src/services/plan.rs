@@ -11,7 +11,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_ipam::{PoolName, Reason, Refusal};
+use landfall_ipam::{Family, PoolName, Reason, Refusal};
 
 pub use self::repair::RepairMode;
 use self::{confirm::Doubts, damp::Damper, repair::Repair};
@@ -451,8 +451,9 @@ impl Planner {
         }
         // One with an end is for the next to come; one without is for good.
         let end_reservation = claim.reserved.as_ref().is_some_and(|kept| kept.expires.is_some());
-        let pool =
-            claim.pool.clone().or_else(|| Some(self.world.book.pool_of(claim.addr)?.name.clone()));
+        let of_its_pool = || Some(self.world.book.pool_of(claim.addr)?.name.clone());
+        let is_unwanted = service.unwanted == Some(Family::of(claim.addr));
+        let pool = claim.pool.clone().or_else(|| of_its_pool().filter(|_| !is_unwanted));
         self.begin_call(&service.key);
         self.count(pool.as_ref(), &new, claim.addr);
         let to_be = ClaimView {

@@ -116,8 +116,10 @@ pub(crate) struct ServiceView {
     pub created: Timestamp,
     pub deleting: bool,
     pub class: Option<Arc<str>>,
-    /// The families it has, in its own order.
+    /// The families it has, in its own order, and those of addresses in its annotation.
     pub families: Vec<Family>,
+    /// One of the latter that it does not want: `ipFamilyPolicy: SingleStack` says so.
+    pub unwanted: Option<Family>,
     /// `ipFamilyPolicy: RequireDualStack`: all families or nothing.
     pub require_all: bool,
     pub request: Request,

@@ -108,6 +108,15 @@ async fn a_family_more_or_less_leaves_the_other_as_it_is() {
             json!({"spec": {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4", "IPv6"]}});
         tenant.patch("web", dual).await;
         annotated(&tenant.services, "web", "10.0.0.1,fd00::").await;
+        let single = json!({"spec": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}});
+        tenant.patch("web", single).await;
+        annotated(&tenant.services, "web", "10.0.0.1").await;
+        tenant.claim_is_gone("fd00::").await;
+        // What its user writes is announced, and so it stays.
+        tenant.patch("web", annotation("10.0.0.1,fd00::5")).await;
+        tenant.has_claim("fd00::5").await;
+        tenant.settled().await;
+        annotated(&tenant.services, "web", "10.0.0.1,fd00::5").await;
     })
     .await;
 }

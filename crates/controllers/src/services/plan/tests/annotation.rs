@@ -107,6 +107,42 @@ fn what_dhcp_gives_is_not_taken_away_because_the_other_family_is_missing() {
 
 /// It would be announced again the moment it became a `LoadBalancer` again.
 #[test]
+fn a_family_that_is_given_up_goes_unless_its_user_wrote_the_address() {
+    let both = ["10.0.0.0", "fd00::"];
+    let with_both = |given: bool| {
+        let mut sim = running_in(Place::Annotation, 1);
+        sim.cluster.set_pool("IPGroup/a", "10.0.0.0-10.0.0.3 fd00::-fd00::3", "");
+        sim.cluster.create_service("shop/web");
+        sim.cluster.edit_service("shop/web", |stored| {
+            stored.view.families = vec![Family::V4, Family::V6];
+            if !given {
+                stored.view.place = Place::Annotation;
+                stored.view.shows = both.map(ip).to_vec();
+                stored.view.unwanted = Some(Family::V6);
+            }
+        });
+        sim.settle();
+        assert_eq!(shown_by(&sim, "shop/web"), both);
+        sim
+    };
+    let mut sim = with_both(true);
+    sim.cluster.writes.clear();
+    sim.cluster.edit_service("shop/web", |stored| stored.view.unwanted = Some(Family::V6));
+    sim.settle();
+    assert_eq!(sim.cluster.writes, ["annotate", "release"]);
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
+
+    // Also when its claims are written again.
+    let mut sim = with_both(false);
+    sim.cluster.edit_service("shop/web", |stored| stored.view.shows = vec![ip("10.0.0.0")]);
+    sim.cluster.edit_service("shop/web", |stored| stored.view.shows = both.map(ip).to_vec());
+    sim.crash(0);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), both);
+    assert_eq!(sim.cluster.claims[&ip("fd00::")].pool, None);
+}
+
+#[test]
 fn what_is_annotated_goes_before_the_address_is_given_up() {
     let mut sim = annotated();
     sim.cluster.edit_service("shop/web", |stored| stored.load_balancer = false);

@@ -116,6 +116,13 @@ impl Cluster {
                         stored.view.request = Request::Any;
                     }
                 }
+                // It was among its families only because it was shown.
+                let hidden = |family: &Family| {
+                    !stored.view.shows.iter().any(|addr| Family::of(*addr) == *family)
+                };
+                if let Some(gone) = stored.view.unwanted.take_if(|family| hidden(family)) {
+                    stored.view.families.retain(|family| *family != gone);
+                }
                 stored.view.place = Place::Annotation;
                 stored.view.unmarked = false;
                 self.store(stored);
