@@ -15,24 +15,32 @@ mod beyond;
 mod editing;
 mod mixed;
 mod modes;
+mod predicates;
 mod selecting;
 mod sharing;
 mod syncing;
 mod writing;
 
 /// The `ConfigMap` with the pools.
-pub(crate) struct Map {
+pub(crate) struct Map<'a> {
     maps: Api<ConfigMap>,
     name: &'static str,
+    reader: Option<&'a Operator>,
 }
 
-impl Map {
+impl<'a> Map<'a> {
     pub(crate) fn new(client: &Client) -> Self {
         Self::at(client, "kube-system", "kubevip")
     }
 
     pub(crate) fn at(client: &Client, namespace: &str, name: &'static str) -> Self {
-        Self { maps: Api::namespaced(client.clone(), namespace), name }
+        Self { maps: Api::namespaced(client.clone(), namespace), name, reader: None }
+    }
+
+    /// The same, read by this operator: what it said before is over for it when it says something
+    /// else. Nothing orders the news of two kinds, and a Service might be served as before.
+    pub(crate) fn read_by(self, operator: &'a Operator) -> Self {
+        Self { reader: Some(operator), ..self }
     }
 
     /// Makes it say this and nothing else.
@@ -52,6 +60,15 @@ impl Map {
 
     pub(crate) async fn goes(&self) {
         self.maps.delete(self.name, &DeleteParams::default()).await.ok();
+        let Some(reader) = self.reader else { return };
+        let pool = format!("pool=\"ConfigMap/{}/", self.name);
+        wait::until(format!("the pools of {} to be gone", self.name), LONG, async || {
+            let metrics = reader.metrics().await.map_err(|error| error.to_string())?;
+            let left: Vec<_> = metrics.lines().filter(|line| line.contains(&pool)).collect();
+            if left.is_empty() { Ok(()) } else { Err(left.join("; ")) }
+        })
+        .await
+        .unwrap();
     }
 }
 
@@ -163,7 +180,7 @@ fn lay_over(target: &mut Value, patch: &Value) {
 
 /// Lets an operator serve the namespace `shop` from these pools, if any, whatever is done meanwhile;
 /// then all is in order, and another start writes nothing.
-pub(crate) async fn played(data: &Value, act: impl AsyncFn(&Arena, &Map, &Tenant)) {
+pub(crate) async fn played(data: &Value, act: impl AsyncFn(&Arena, &Map<'_>, &Tenant)) {
     let arena = arena().await;
     let map = Map::new(&arena.client);
     if !data.is_null() {
@@ -171,6 +188,7 @@ pub(crate) async fn played(data: &Value, act: impl AsyncFn(&Arena, &Map, &Tenant
     }
     let tenant = arena.tenant("shop").await;
     let operator = arena.operator().await;
+    let map = map.read_by(&operator);
     act(&arena, &map, &tenant).await;
     tenant.settled().await;
     arena.a_start_writes_nothing().await;

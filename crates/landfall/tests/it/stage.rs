@@ -23,7 +23,7 @@ use landfall_testkit::{ControlPlane, Operator, Proxy, builders, wait};
 use serde_json::json;
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard, OnceCell};
 
-pub(crate) use quiet::{quiet, renews_the_lease, writes_only};
+pub(crate) use quiet::{quiet, quiet_since, renews_the_lease, writes_only};
 pub(crate) use tenant::{Dialect, Tenant, allocated, ip};
 
 use crate::kube_vip::Map;

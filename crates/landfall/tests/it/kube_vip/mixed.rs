@@ -131,6 +131,7 @@ async fn an_error_in_one_key_is_told_on_the_map_and_harms_nobody_else() {
     .await;
     let [bad, good] = [arena.tenant("bad").await, arena.tenant("good").await];
     let operator = arena.operator().await;
+    let map = map.read_by(&operator);
     for tenant in [&bad, &good] {
         tenant.create(load_balancer("web")).await;
     }

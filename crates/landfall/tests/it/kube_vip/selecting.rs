@@ -62,9 +62,9 @@ fn rows() -> Vec<Row> {
 #[tokio::test]
 async fn families_come_in_the_order_of_the_service_as_far_as_its_pool_has_them() {
     let arena = arena().await;
-    let map = Map::new(&arena.client);
     let tenant = arena.tenant("default").await;
     let operator = arena.operator().await;
+    let map = Map::new(&arena.client).read_by(&operator);
     for (number, (written, pool, used, expected)) in rows().into_iter().enumerate() {
         map.says(&json!({ "cidr-global": pool })).await;
         for addr in &used {

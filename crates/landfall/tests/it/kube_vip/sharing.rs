@@ -4,10 +4,9 @@ use k8s_openapi::api::core::v1::Service;
 use landfall_testkit::builders::load_balancer;
 use serde_json::{Value, json};
 
+use super::writing::CLEANUP;
 use super::{Map, annotated, from_json};
 use crate::stage::{Tenant, arena};
-
-const CLEANUP: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 fn service(name: &str, protocol: &str, port: u16, more: Value) -> Service {
     let written = json!({"spec": {"ports": [{"protocol": protocol, "port": port}]}});
@@ -21,6 +20,7 @@ async fn services_with_different_ports_share_and_the_next_address_is_taken_when_
     map.says(&json!({"cidr-global": "10.0.0.2/31,2001::0/48", "allow-share-global": "true"})).await;
     let tenant = arena.tenant("default").await;
     let operator = arena.operator().await;
+    let map = map.read_by(&operator);
     let both =
         || json!({"spec": {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}});
     let reversed =

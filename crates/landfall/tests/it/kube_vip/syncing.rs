@@ -75,9 +75,9 @@ fn rows() -> Vec<(&'static str, Value, Value, Value)> {
 #[tokio::test]
 async fn a_service_ends_as_the_original_left_it() {
     let arena = arena().await;
-    let map = Map::new(&arena.client);
     let tenant = arena.tenant("test").await;
     let operator = arena.operator().await;
+    let map = Map::new(&arena.client).read_by(&operator);
     for (case, written, data, expected) in rows() {
         if data.is_null() {
             map.goes().await;

@@ -7,13 +7,13 @@ use landfall_testkit::proxy::Record;
 use serde_json::{Value, json};
 
 use super::{Map, annotated, carries, from_json};
-use crate::stage::{Arena, LONG, Tenant, arena, quiet};
+use crate::stage::{Arena, LONG, Tenant, arena, quiet, quiet_since};
 
-const CLEANUP: &str = "service.kubernetes.io/load-balancer-cleanup";
+pub(super) const CLEANUP: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 /// Writes since a mark, without the lease and events, once nothing more comes.
-async fn writes(proxy: &Proxy, mark: usize) -> Vec<String> {
-    quiet(proxy).await;
+pub(super) async fn writes(proxy: &Proxy, mark: usize) -> Vec<String> {
+    quiet_since(proxy, mark).await;
     let of_interest =
         |record: &Record| record.is_write() && !record.is_for("leases") && !record.is_for("events");
     let all = proxy.requests_since(mark);
@@ -30,7 +30,7 @@ fn kind(record: &Record) -> &'static str {
     }
 }
 
-async fn watched(data: &Value, act: impl AsyncFn(&Arena, &Tenant, &Proxy)) {
+pub(super) async fn watched(data: &Value, act: impl AsyncFn(&Arena, &Tenant, &Proxy)) {
     let arena = arena().await;
     let map = Map::new(&arena.client);
     map.says(data).await;

@@ -29,8 +29,13 @@ pub(crate) fn renews_the_lease(request: &Record) -> bool {
 
 /// Waits until the lease was renewed several times without any other request in between.
 pub(crate) async fn quiet(proxy: &Proxy) {
+    quiet_since(proxy, 0).await;
+}
+
+/// The same, all of it after a mark.
+pub(crate) async fn quiet_since(proxy: &Proxy, mark: usize) {
     wait::until("nothing but renewed leases", LONG, async || {
-        let all = proxy.requests();
+        let all = proxy.requests_since(mark);
         let after = all.iter().rposition(|request| !renews_the_lease(request));
         let since = all.len() - after.map_or(0, |at| at + 1);
         let last = after.map(|at| format!("{} {}", all[at].method, all[at].path));
