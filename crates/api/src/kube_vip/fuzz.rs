@@ -1,6 +1,6 @@
 //! Whatever stands in the `ConfigMap`: pools with addresses that it names, or the words why not.
 
-use landfall_ipam::{AddrBlock, AddrSet, Book, Family};
+use landfall_ipam::{AddrBlock, AddrRange, AddrSet, Book, Family};
 use proptest::{
     collection::{btree_map, vec},
     prelude::*,

@@ -10,7 +10,7 @@ mod first_in_range;
 mod ranges;
 mod warnings;
 
-use landfall_ipam::{AddrBlock, AddrSet, Book, Family, Verdict};
+use landfall_ipam::{AddrBlock, AddrSet, Book, Family, PoolName, Verdict};
 
 use super::*;
 
