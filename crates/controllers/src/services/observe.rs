@@ -134,8 +134,11 @@ fn request(metadata: &ObjectMeta, spec: Option<&str>, families: &[Family]) -> Re
 fn pools_asked(metadata: &ObjectMeta) -> Option<Vec<PoolName>> {
     let names = words::entries(metadata, words::ANNOTATION_POOL);
     let pools = names.iter().map(|name| {
-        let bare = name.strip_prefix(POOL_KIND).and_then(|rest| rest.strip_prefix('/'));
-        PoolName::new(&format!("{POOL_KIND}/{}", bare.unwrap_or(name)))
+        if name.contains('/') {
+            PoolName::new(name)
+        } else {
+            PoolName::new(&format!("{POOL_KIND}/{name}"))
+        }
     });
     (!names.is_empty()).then(|| pools.collect())
 }

@@ -110,6 +110,8 @@ fn annotations_ask_for_addresses_and_pools() {
     assert_eq!(pools(" , "), None);
     let expected = vec![PoolName::new("IPGroup/dmz"), PoolName::new("IPGroup/other")];
     assert_eq!(pools("dmz, IPGroup/other"), Some(expected));
+    let key = "ConfigMap/kubevip/cidr-shop.dmz";
+    assert_eq!(pools(key), Some(vec![PoolName::new(key)]));
 }
 
 #[test]
