@@ -9,9 +9,11 @@ use landfall_api::{Holder, kube_vip::Leases, words};
 use landfall_ipam::{Clash, Family, PoolName, Refusal, Verdict};
 
 pub(super) use self::pools::place;
-use self::pools::{candidates, may_ask_beyond_pools, meant_for, serves, specific, within_quota};
+use self::pools::{
+    Candidate, candidates, is_meant_for, may_ask_beyond_pools, serves, specific, within_quota,
+};
 use super::{
-    view::{ClaimView, HolderView, Place, Request, ServiceView},
+    view::{ClaimView, HolderView, Place, Rank, Request, ServiceView},
     world::{Busy, World},
 };
 
@@ -212,8 +214,7 @@ fn slot(
         Some((addr, pool)) => {
             under_way(world, addr).unwrap_or_else(|| Slot::Takes(addr, Some(pool.clone())))
         }
-        None => shared(world, service, family, takes)
-            .unwrap_or_else(|| any(world, service, family, takes)),
+        None => chosen(world, service, family, takes),
     };
     (slot, lost)
 }
@@ -247,20 +248,42 @@ pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView
     service
 }
 
-/// The first address, in the order of its pool, of those with the Service's sharing key that it may
-/// share.
-fn shared(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> Option<Slot> {
+/// An address to share, else a free one, of the pools that are asked first. Those that are asked next
+/// are only for who finds neither there.
+fn chosen(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> Slot {
+    let mut verdicts = Vec::new();
+    for pools in candidates(world, service) {
+        if let Some(slot) = shared(world, service, family, takes, &pools) {
+            return slot;
+        }
+        match any(world, service, family, takes, pools) {
+            Ok(slot) => return slot,
+            Err(more) => verdicts.extend(more),
+        }
+    }
+    Slot::Nothing(Refusal::NoneGives(family, verdicts))
+}
+
+/// The first address in these pools, in the order of the first one, of those with the Service's
+/// sharing key that it may share.
+fn shared(
+    world: &World,
+    service: &ServiceView,
+    family: Family,
+    takes: &Takes,
+    pools: &[Candidate<'_>],
+) -> Option<Slot> {
     let key = service.terms.as_ref()?.key.as_ref()?;
     if key == words::SHARING_KEY_BY_MAP && family == Family::V6 {
         return None;
     }
     let addrs = world.sharing.get(key)?.iter();
     let mut addrs: Vec<_> = addrs.filter(|addr| Family::of(**addr) == family).collect();
-    let first = meant_for(world, service).and_then(|view| view.pool.as_ref().ok());
-    if first.is_some_and(|pool| pool.descending) {
+    let mut views = pools.iter().filter_map(|(_, view)| *view);
+    let first = views.find(|view| is_meant_for(world, view, service));
+    if first.and_then(|view| view.pool.as_ref().ok()).is_some_and(|pool| pool.descending) {
         addrs.reverse();
     }
-    let pools = candidates(world, service);
     for addr in addrs {
         // Whoever takes it now may be one to share it with. If not, there is nothing to wait for,
         // and somebody younger might take what is left meanwhile.
@@ -269,7 +292,8 @@ fn shared(world: &World, service: &ServiceView, family: Family, takes: &Takes) -
             continue;
         }
         let served = pools.iter().find_map(|(name, view)| {
-            let view = (*view)?;
+            let asked = service.pools.is_some();
+            let view = (*view).filter(|view| asked || view.rank != Rank::OnRequest)?;
             serves(world, view, service).ok()?;
             within_quota(world, view, service, Some(*addr), takes).ok()?;
             world.book.offers(name, *addr).ok()?;
@@ -348,11 +372,17 @@ fn may_be_given(world: &World, claim: &ClaimView, service: &ServiceView) -> Resu
     outsider.map_or(Ok(()), |outsider| Err(Refusal::TakenBy(claim.addr, outsider)))
 }
 
-/// The lowest free address of the first pool that serves the Service: of those it asks for, in its
-/// own order, else of all.
-fn any(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> Slot {
+/// The first free address, in its own order, of the first of these pools that serves the Service and
+/// has one, or what they say.
+fn any(
+    world: &World,
+    service: &ServiceView,
+    family: Family,
+    takes: &Takes,
+    pools: Vec<Candidate<'_>>,
+) -> Result<Slot, Vec<(PoolName, Verdict)>> {
     let mut verdicts = Vec::new();
-    for (name, view) in candidates(world, service) {
+    for (name, view) in pools {
         let given = view.ok_or(Verdict::Missing).and_then(|view| {
             serves(world, view, service)?;
             match (view.leases, family) {
@@ -367,12 +397,12 @@ fn any(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> S
             first
         });
         match given {
-            Ok(ANY_LEASE) => return Slot::Leased,
-            Ok(addr) => return Slot::Takes(addr, Some(name)),
+            Ok(ANY_LEASE) => return Ok(Slot::Leased),
+            Ok(addr) => return Ok(Slot::Takes(addr, Some(name))),
             Err(verdict) => verdicts.push((name, verdict)),
         }
     }
-    Slot::Nothing(Refusal::NoneGives(family, verdicts))
+    Err(verdicts)
 }
 
 /// An address that stands where the Service is announced from, and that it has no claim on: its user

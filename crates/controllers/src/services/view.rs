@@ -345,6 +345,8 @@ pub(crate) enum Rank {
     Usual,
     /// For whoever is left.
     Fallback,
+    /// For nobody who does not name it.
+    OnRequest,
 }
 
 /// A pool: its addresses and whom it serves.
@@ -365,10 +367,17 @@ pub(crate) struct PoolView {
     pub services: Option<Selector>,
     pub classes: Classes,
     pub rank: Rank,
+    /// Whether those for whom it is meant are served from pools of a later rank if it gives nothing.
+    /// These show addresses in the same place as it does: nobody changes who announces him because
+    /// a pool is full.
+    pub falls_back: bool,
     /// Where those that it serves show their addresses.
     pub place: Place,
     /// Which families it leaves to DHCP.
     pub leases: Leases,
+    /// The network interface on which its addresses are announced, whoever gets them; an empty name
+    /// leaves that to whoever announces. Without one it is that of the namespace.
+    pub own_interface: Option<Arc<str>>,
     /// What else its `ConfigMap` says.
     pub map: Option<Arc<PoolMap>>,
     pub quota: Option<Quota>,
@@ -403,14 +412,24 @@ impl PoolView {
             services: None,
             classes: Classes::default(),
             rank: Rank::Usual,
+            falls_back: false,
             place: Place::Status,
             leases: Leases::No,
+            own_interface: None,
             map: None,
             quota: None,
             retain_for: None,
             ignored: Vec::new(),
             warnings: Vec::new(),
             status: None,
+        }
+    }
+
+    /// The network interface on which addresses are announced that it gave to a namespace.
+    pub(crate) fn interface(&self, namespace: &str) -> Option<&str> {
+        match &self.own_interface {
+            Some(own) => Some(own.as_ref()).filter(|name| !name.is_empty()),
+            None => self.map.as_ref()?.interface(namespace),
         }
     }
 }

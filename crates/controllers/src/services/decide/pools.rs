@@ -13,33 +13,57 @@ use super::{
     Takes, may_be_given,
 };
 
-/// The pools to ask, in order; one that the Service asks for may not exist.
-pub(super) fn candidates<'a>(
-    world: &'a World,
-    service: &ServiceView,
-) -> Vec<(PoolName, Option<&'a PoolView>)> {
+/// A pool to ask; one that the Service asks for may not exist.
+pub(super) type Candidate<'a> = (PoolName, Option<&'a PoolView>);
+
+/// The pools to ask, in order and in turns: those of the second turn only if none of the first gives.
+pub(super) fn candidates<'a>(world: &'a World, service: &ServiceView) -> [Vec<Candidate<'a>>; 2] {
     if let Some(names) = &service.pools {
-        return names.iter().map(|name| (name.clone(), world.pool(name))).collect();
+        let asked = names.iter().map(|name| (name.clone(), world.pool(name)));
+        return [asked.collect(), Vec::new()];
     }
-    let last = meant_for(world, service).map(|view| view.rank);
-    let pools = world.pools_in_order();
-    let asked = pools.take_while(|view| last.is_none_or(|last| view.rank <= last));
-    // Nobody wants to read what the pools of all other namespaces have to say.
-    let others = |view: &&PoolView| {
-        view.rank == Rank::OfNamespace
-            && serves(world, view, service) == Err(Verdict::OtherNamespaces)
-    };
-    let asked = asked.filter(|view| !others(view));
-    asked.map(|view| (view.name.clone(), Some(view))).collect()
+    let first = meant_for(world, service);
+    let pools = world.pools_in_order().filter(|view| concerns(world, view, service));
+    let (asked, mut later): (Vec<_>, Vec<_>) =
+        pools.partition(|view| first.is_none_or(|first| view.rank <= first.rank));
+    later.retain(|view| {
+        let falls_back = first.is_some_and(|first| first.falls_back && view.place == first.place);
+        falls_back && view.rank != Rank::OnRequest
+    });
+    [asked, later]
+        .map(|turn| turn.into_iter().map(|view| (view.name.clone(), Some(view))).collect())
+}
+
+/// Whether what the pool says is worth reading for a Service that names none: nobody wants to know
+/// about the pools of all other namespaces, nor what is wrong with one that he did not ask for.
+fn concerns(world: &World, view: &PoolView, service: &ServiceView) -> bool {
+    match view.rank {
+        Rank::OfNamespace => serves(world, view, service) != Err(Verdict::OtherNamespaces),
+        Rank::Usual | Rank::Fallback => true,
+        Rank::OnRequest => serves(world, view, service).is_ok(),
+    }
 }
 
 /// The first pool that is meant for the Service, though it may be unusable or full.
-pub(super) fn meant_for<'a>(world: &'a World, service: &ServiceView) -> Option<&'a PoolView> {
-    let meant = |view: &&PoolView| match &view.pool {
-        Ok(pool) => pool.auto_assign && serves(world, view, service).is_ok(),
-        Err(_) => serves(world, view, service) == Err(Verdict::Invalid),
-    };
-    world.pools_in_order().find(meant)
+fn meant_for<'a>(world: &'a World, service: &ServiceView) -> Option<&'a PoolView> {
+    let meant = |view: &&PoolView| is_meant_for(world, view, service);
+    match &service.pools {
+        Some(names) => names.iter().filter_map(|name| world.pool(name)).find(meant),
+        None => world.pools_in_order().find(meant),
+    }
+}
+
+/// Whether the pool is meant for the Service, which did not name others, though it may be unusable
+/// or full.
+pub(super) fn is_meant_for(world: &World, view: &PoolView, service: &ServiceView) -> bool {
+    let asked = service.pools.is_some();
+    match &view.pool {
+        Ok(pool) => (asked || pool.auto_assign) && serves(world, view, service).is_ok(),
+        Err(_) => {
+            (asked || view.rank != Rank::OnRequest)
+                && serves(world, view, service) == Err(Verdict::Invalid)
+        }
+    }
 }
 
 /// Where the Service is to show these addresses: in the annotation if it has one, else as the pool

@@ -124,7 +124,7 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
         if let Ok(pool) = &mut view.pool {
             pool.priority = match rank {
                 Rank::OfNamespace => i32::MIN,
-                Rank::Usual | Rank::Fallback => i32::MAX,
+                Rank::Usual | Rank::Fallback | Rank::OnRequest => i32::MAX,
             };
         }
         view.scope = Some(entry.namespaces.clone());

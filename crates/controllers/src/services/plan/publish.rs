@@ -69,8 +69,9 @@ impl Planner {
         let given = service.shows.is_empty() && service.request == Request::Any;
         let claims = addrs.iter().flatten().filter_map(|addr| self.world.claim(*addr));
         let mut pools = claims.filter_map(|claim| self.world.pool(claim.pool.as_ref()?));
-        let map = pools.find_map(|pool| pool.map.as_ref()).filter(|_| given);
-        let interface = map.and_then(|map| map.interface(service.key.namespace())).map(Arc::from);
+        let pool = pools.find(|pool| pool.map.is_some()).filter(|_| given);
+        let interface = pool.and_then(|pool| pool.interface(service.key.namespace()));
+        let interface = interface.map(Arc::from);
         // A condition that is there already is written next, and tells it then.
         let note =
             said.and_then(|said| said.note(service)).filter(|_| status::says_nothing(service));

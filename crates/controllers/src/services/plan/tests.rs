@@ -8,6 +8,7 @@ use super::super::{
 use super::*;
 
 mod annotation;
+mod fallback;
 mod promises;
 mod repair;
 mod sharing;
