@@ -26,7 +26,8 @@ const LONGEST_QUOTE: usize = 64;
 /// What stands in the `ConfigMap`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolMap {
-    /// The pools that serve anybody, by key. No two of them serve one namespace.
+    /// The pools that serve anybody, by key. Of those that are not on request, a namespace has one,
+    /// and that of all if its own falls back.
     pub pools: Vec<KeyPool>,
     /// What is odd about keys, and does not keep a pool from serving.
     pub problems: Vec<Problem>,
@@ -43,11 +44,17 @@ pub struct KeyPool {
     pub key: String,
     /// The namespaces it serves, also when the pool cannot be read: no other key stands in for it.
     pub namespaces: Scope,
-    /// Its addresses, or everything that is wrong with the text. One entry that cannot be read
+    /// Its addresses, or everything that is wrong with the texts. One entry that cannot be read
     /// rejects them all.
-    pub pool: Result<Pool, Vec<String>>,
+    pub pool: Result<Pool, Vec<Problem>>,
     /// For whom addresses come from a DHCP server.
     pub leases: Leases,
+    /// Whether it serves only those that ask for it.
+    pub on_request: bool,
+    /// Whether the pool of all is asked when this one gives nothing.
+    pub falls_back: bool,
+    /// The network interface for its addresses, as it is written, if it has one of its own.
+    pub own_interface: Option<String>,
 }
 
 /// Some namespaces.
@@ -93,9 +100,11 @@ pub struct Problem {
 }
 
 impl PoolMap {
-    /// The pool that serves a namespace.
+    /// The pool that serves a namespace, or does so first.
     pub fn pool_of(&self, namespace: &str) -> Option<&KeyPool> {
-        self.pools.iter().find(|pool| pool.namespaces.includes(namespace))
+        let pools = self.pools.iter().filter(|pool| !pool.on_request);
+        let serving = pools.filter(|pool| pool.namespaces.includes(namespace));
+        serving.min_by_key(|pool| matches!(pool.namespaces, Scope::AllBut(_)))
     }
 
     /// Whether Services of a namespace may share IPv4 addresses.

@@ -38,6 +38,8 @@ fn value() -> impl Strategy<Value = String> {
 fn key() -> impl Strategy<Value = String> {
     prop_oneof![
         9 => "(cidr|range|allow-share|allow-shared|interface)-(global|web|shop|Web|)",
+        5 => "(cidr|range|exclude|interface|search-order)-(global|web|shop)(\\.dmz|)",
+        3 => "(exclude|fallback|search-order)-(global|web|shop)(\\.dmz|\\.|)",
         2 => "search-order|skip-end-ips-in-cidr|kubevip-services",
         1 => any::<String>(),
     ]
@@ -47,7 +49,7 @@ fn key() -> impl Strategy<Value = String> {
 fn named(text: &str) -> AddrSet {
     let entries = text.split([',', '\n']).filter(|entry| !entry.trim().is_empty());
     let ranges = entries.map(|entry| match entry.split_once('-') {
-        None => entry.parse::<AddrBlock>().unwrap().range(),
+        None => entry.trim().parse::<AddrBlock>().unwrap().range(),
         Some((first, last)) => {
             let end = |end: &str| end.trim().split('%').next().unwrap().parse::<IpAddr>().unwrap();
             AddrRange::new(end(first), end(last)).unwrap()
@@ -68,7 +70,7 @@ proptest! {
         let map = PoolMap::read(name, &data);
         for found in &map.pools {
             let Ok(pool) = &found.pool else {
-                prop_assert_ne!(found.pool.as_ref().unwrap_err(), &Vec::<String>::new());
+                prop_assert_ne!(found.pool.as_ref().unwrap_err(), &Vec::new());
                 continue;
             };
             prop_assert_eq!(&pool.name, &name(&found.key));
@@ -78,6 +80,10 @@ proptest! {
             let leased = if found.leases == Leases::No { AddrSet::new() } else { lease };
             prop_assert_eq!(left, leased, "all that is named and not leased");
             prop_assert!(pool.ranges().difference(&named).is_empty(), "nothing else");
+            let (_, owner) = found.key.split_once('-').unwrap();
+            let excluded = data.get(&format!("exclude-{owner}")).map(|text| self::named(text));
+            let excluded = excluded.unwrap_or_default();
+            prop_assert_eq!(pool.auto_assign, !owner.contains('.'));
 
             let mut book = Book::new();
             book.replace_pools([pool.clone()]);
@@ -85,13 +91,16 @@ proptest! {
                 for _ in 0..300 {
                     let Ok(addr) = book.first_free(&pool.name, family, false) else { break };
                     prop_assert!(named.contains(addr) && !ends_in_0_or_255(addr), "{}", addr);
+                    prop_assert!(!excluded.contains(addr), "{} is excluded", addr);
                     book.take(addr);
                 }
             }
         }
         for namespace in ["web", "shop", "global", "other"] {
-            let serving = map.pools.iter().filter(|pool| pool.namespaces.includes(namespace));
-            prop_assert!(serving.count() <= 1, "{}", namespace);
+            let pools = map.pools.iter().filter(|pool| !pool.on_request);
+            let serving = pools.filter(|pool| pool.namespaces.includes(namespace)).count();
+            let falls_back = map.pool_of(namespace).is_some_and(|pool| pool.falls_back);
+            prop_assert!(serving <= if falls_back { 2 } else { 1 }, "{}", namespace);
             let keys = [
                 format!("cidr-{namespace}"),
                 "cidr-global".to_owned(),
@@ -109,12 +118,22 @@ proptest! {
     #[test]
     fn whatever_is_written_the_words_about_it_are_short(text: String, times in 1..2000_usize) {
         let text = text.repeat(times);
-        let keys = ["cidr-web", "allow-share-web", "interface-web", "search-order", "what"];
+        let keys = [
+            "cidr-web",
+            "cidr-web.dmz",
+            "exclude-web",
+            "fallback-web",
+            "allow-share-web",
+            "interface-web",
+            "search-order",
+            "search-order-web",
+            "what",
+        ];
         let data = keys.map(|key| (key.to_owned(), text.clone()));
         let map = PoolMap::read(name, &data.into());
         let about_pools = map.pools.iter().filter_map(|found| found.pool.as_ref().err()).flatten();
-        for words in about_pools.chain(map.problems.iter().map(|problem| &problem.text)) {
-            prop_assert!(words.len() < 4096, "{}", words);
+        for Problem { text, .. } in about_pools.chain(&map.problems) {
+            prop_assert!(text.len() < 4096, "{}", text);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use landfall_ipam::{AddrRange, Pool, PoolName};
 
 use super::{
-    GLOBAL, KeyPool, Leases, PoolMap, Problem, Scope, go_bool, quote,
+    GLOBAL, KeyPool, Leases, PoolMap, Problem, Scope, go_bool, own_or_global, quote,
     text::{self, Rules},
 };
 use crate::convert::LONGEST_NAMESPACE;
@@ -19,44 +19,107 @@ const ALLOW_SHARE: &str = "allow-share-";
 /// As an old description of the key spells it; the program itself never read it.
 const ALLOW_SHARED: &str = "allow-shared-";
 const INTERFACE: &str = "interface-";
+const EXCLUDE: &str = "exclude-";
+const FALLBACK: &str = "fallback-";
 const SEARCH_ORDER: &str = "search-order";
+const SEARCH_ORDER_OF: &str = "search-order-";
 const SKIP_ENDS: &str = "skip-end-ips-in-cidr";
 
 /// More warnings than this are only counted.
 const MOST_PROBLEMS: usize = 64;
 
+/// What keys say about pools, by whose it is: a namespace's, that of `global`, or one of either that
+/// has a name, after a dot.
+#[derive(Default)]
+struct Said<'a> {
+    cidrs: BTreeMap<&'a str, &'a str>,
+    ranges: BTreeMap<&'a str, &'a str>,
+    excluded: BTreeMap<&'a str, &'a str>,
+    descending: BTreeMap<&'a str, bool>,
+    fallbacks: BTreeMap<String, bool>,
+    /// What holds where nothing else is said.
+    rules: Rules,
+}
+
+/// A key whose pool serves somebody.
+struct Winner<'a> {
+    prefix: &'static str,
+    owner: Owner<'a>,
+    text: &'a str,
+}
+
+/// Whose pool a key is about.
+#[derive(Clone, Copy)]
+struct Owner<'a> {
+    /// As it stands in the key.
+    text: &'a str,
+    /// A namespace or `global`.
+    namespace: &'a str,
+    /// Its own name, if it is one that is asked for.
+    name: Option<&'a str>,
+}
+
+impl<'a> Owner<'a> {
+    fn new(text: &'a str) -> Self {
+        let parts = text.split_once('.');
+        let (namespace, name) = parts.map_or((text, None), |(space, name)| (space, Some(name)));
+        Self { text, namespace, name }
+    }
+
+    /// Whether it is the pool of a namespace, which is not asked for and not that of all.
+    fn is_of_namespace(&self) -> bool {
+        self.name.is_none() && self.namespace != GLOBAL
+    }
+}
+
 impl PoolMap {
     /// Reads the `data` of the `ConfigMap`. `name` makes the name of a pool from its key.
     pub fn read(name: impl Fn(&str) -> PoolName, data: &BTreeMap<String, String>) -> Self {
         let mut map = Self::default();
-        let mut rules = Rules::default();
-        let (mut cidrs, mut ranges) = (BTreeMap::new(), BTreeMap::new());
+        let mut said = Said::default();
         for (key, value) in data {
-            let found = [CIDR, RANGE, ALLOW_SHARE, ALLOW_SHARED, INTERFACE]
-                .into_iter()
-                .find_map(|prefix| Some((prefix, key.strip_prefix(prefix)?)));
-            match found {
-                None if key == SEARCH_ORDER => rules.descending = map.search_order(value),
-                None if key == SKIP_ENDS => rules.skip_ends = map.skip_ends(value),
-                None => map.warn_of_unknown(key),
-                Some((_, namespace)) if !may_be_namespace(namespace) => {
-                    let called = quote(namespace);
-                    map.warn(key, format!("has no effect: no namespace can be called {called}"));
-                }
-                Some((CIDR, namespace)) => {
-                    cidrs.insert(namespace, value.as_str());
-                }
-                Some((RANGE, namespace)) => {
-                    ranges.insert(namespace, value.as_str());
-                }
-                Some((INTERFACE, namespace)) => map.read_interface(key, namespace, value),
-                Some((_, namespace)) => map.read_share(key, namespace, value),
-            }
+            map.read_key(&mut said, key, value);
         }
-        let winners = map.winners(&cidrs, &ranges);
-        map.read_pools(name, rules, &winners);
+        let winners = map.winners(&said);
+        map.read_pools(name, &said, &winners);
+        map.warn_of_idle(&said, &winners);
         map.warn_of_overlaps();
         map
+    }
+
+    fn read_key<'a>(&mut self, said: &mut Said<'a>, key: &'a str, value: &'a str) {
+        let of_pools = [CIDR, RANGE, EXCLUDE, INTERFACE, SEARCH_ORDER_OF];
+        let of_namespaces = [ALLOW_SHARE, ALLOW_SHARED, FALLBACK];
+        let found = of_pools
+            .into_iter()
+            .chain(of_namespaces)
+            .find_map(|prefix| Some((prefix, key.strip_prefix(prefix)?)));
+        let is_valid = |prefix: &str, owner: &str| {
+            let Owner { namespace, name, .. } = Owner::new(owner);
+            is_label(namespace)
+                && name.is_none_or(|name| of_pools.contains(&prefix) && is_label(name))
+        };
+        match found {
+            None if key == SEARCH_ORDER => said.rules.descending = self.descending(key, value),
+            None if key == SKIP_ENDS => said.rules.skip_ends = self.skip_ends(value),
+            None => self.warn_of_unknown(key),
+            Some((prefix, owner)) if !is_valid(prefix, owner) => {
+                let called = quote(owner);
+                self.warn(key, format!("has no effect: no namespace can be called {called}"));
+            }
+            Some((CIDR, owner)) => drop(said.cidrs.insert(owner, value)),
+            Some((RANGE, owner)) => drop(said.ranges.insert(owner, value)),
+            Some((EXCLUDE, owner)) => drop(said.excluded.insert(owner, value)),
+            Some((SEARCH_ORDER_OF, owner)) => {
+                said.descending.insert(owner, self.descending(key, value));
+            }
+            Some((INTERFACE, owner)) => self.read_interface(key, owner, value),
+            Some((FALLBACK, namespace)) => {
+                let falls_back = self.truth(key, value, "no other pool is asked");
+                said.fallbacks.insert(namespace.to_owned(), falls_back);
+            }
+            Some((_, namespace)) => self.read_share(key, namespace, value),
+        }
     }
 
     fn warn(&mut self, key: &str, text: String) {
@@ -69,17 +132,17 @@ impl PoolMap {
 
     fn warn_of_unknown(&mut self, key: &str) {
         let expected = format!(
-            "{CIDR}, {RANGE}, {ALLOW_SHARE} or {INTERFACE} with a namespace or `{GLOBAL}`, \
-             {SEARCH_ORDER} or {SKIP_ENDS}"
+            "{CIDR}, {RANGE}, {EXCLUDE}, {FALLBACK}, {ALLOW_SHARE}, {INTERFACE} or \
+             {SEARCH_ORDER_OF} with a namespace or `{GLOBAL}`, {SEARCH_ORDER} or {SKIP_ENDS}"
         );
         self.warn(key, format!("is not known and has no effect, expected {expected}"));
     }
 
-    fn search_order(&mut self, value: &str) -> bool {
+    fn descending(&mut self, key: &str, value: &str) -> bool {
         if !["desc", "asc", ""].contains(&value) {
             let text =
                 format!("is {}, not `desc`: the lowest address is given first", quote(value));
-            self.warn(SEARCH_ORDER, text);
+            self.warn(key, text);
         }
         value == "desc"
     }
@@ -93,12 +156,12 @@ impl PoolMap {
         value == "true"
     }
 
-    fn read_interface(&mut self, key: &str, namespace: &str, value: &str) {
+    fn read_interface(&mut self, key: &str, owner: &str, value: &str) {
         if value.contains(|c: char| c.is_whitespace() || c == '/') {
             let text = format!("is {}: no interface has such a name", quote(value));
             self.warn(key, text);
         }
-        self.interfaces.insert(namespace.to_owned(), value.to_owned());
+        self.interfaces.insert(owner.to_owned(), value.to_owned());
     }
 
     fn read_share(&mut self, key: &str, namespace: &str, value: &str) {
@@ -112,37 +175,46 @@ impl PoolMap {
                 return;
             }
         }
-        let allowed = go_bool(value);
-        if allowed.is_none() {
-            let text = format!("is {}, not `true` or `false`: nothing is shared", quote(value));
-            self.warn(key, text);
-        }
-        self.shares.insert(namespace.to_owned(), allowed.unwrap_or(false));
+        let shares = self.truth(key, value, "nothing is shared");
+        self.shares.insert(namespace.to_owned(), shares);
     }
 
-    /// The keys that serve anybody, in order: prefix, namespace and text.
+    fn truth(&mut self, key: &str, value: &str, otherwise: &str) -> bool {
+        let read = go_bool(value);
+        if read.is_none() {
+            self.warn(key, format!("is {}, not `true` or `false`: {otherwise}", quote(value)));
+        }
+        read.unwrap_or(false)
+    }
+
+    /// The keys that serve anybody, in order.
     ///
     /// For a namespace its own CIDRs come first, then those of all, then its own ranges, then those
-    /// of all. The first key that is there is the one, whatever it says.
-    fn winners<'a>(
-        &mut self,
-        cidrs: &BTreeMap<&'a str, &'a str>,
-        ranges: &BTreeMap<&'a str, &'a str>,
-    ) -> Vec<(&'static str, &'a str, &'a str)> {
-        let mut winners: Vec<_> = cidrs.iter().map(|(name, text)| (CIDR, *name, *text)).collect();
-        for (name, text) in ranges {
-            let Some(before) = [name, GLOBAL].into_iter().find(|name| cidrs.contains_key(name))
-            else {
-                winners.push((RANGE, name, text));
+    /// of all. The first key that is there is the one, whatever it says. Pools with names stand
+    /// beside these, and each only in its own way.
+    fn winners<'a>(&mut self, said: &Said<'a>) -> Vec<Winner<'a>> {
+        let winner = |prefix, owner: &&'a str, text: &&'a str| Winner {
+            prefix,
+            owner: Owner::new(owner),
+            text,
+        };
+        let cidrs = said.cidrs.iter().map(|(owner, text)| winner(CIDR, owner, text));
+        let mut winners: Vec<_> = cidrs.collect();
+        for (owner, text) in &said.ranges {
+            let range = winner(RANGE, owner, text);
+            let global = Some(GLOBAL).filter(|_| range.owner.name.is_none());
+            let mut before = [Some(*owner), global].into_iter().flatten();
+            let Some(before) = before.find(|owner| said.cidrs.contains_key(owner)) else {
+                winners.push(range);
                 continue;
             };
-            let cure = if before == *name {
+            let cure = if before == *owner {
                 String::new()
             } else {
-                format!("; call it {CIDR}{name}, which may hold ranges too")
+                format!("; call it {CIDR}{owner}, which may hold ranges too")
             };
             let text = format!("has no effect: {CIDR}{before} comes before it{cure}");
-            self.warn(&format!("{RANGE}{name}"), text);
+            self.warn(&format!("{RANGE}{owner}"), text);
         }
         winners
     }
@@ -150,30 +222,76 @@ impl PoolMap {
     fn read_pools(
         &mut self,
         name: impl Fn(&str) -> PoolName,
-        rules: Rules,
-        winners: &[(&str, &str, &str)],
+        said: &Said<'_>,
+        winners: &[Winner<'_>],
     ) {
-        let namespaces = winners.iter().map(|(_, namespace, _)| *namespace);
-        let own: BTreeSet<_> =
-            namespaces.filter(|name| *name != GLOBAL).map(str::to_owned).collect();
+        let falls_back = |owner: &Owner<'_>| {
+            let asks_next = own_or_global(&said.fallbacks, owner.namespace).copied();
+            owner.is_of_namespace() && asks_next.unwrap_or(false)
+        };
+        let owners = winners.iter().map(|winner| winner.owner);
+        let without_global = owners.filter(|owner| owner.is_of_namespace() && !falls_back(owner));
+        let without_global: BTreeSet<_> =
+            without_global.map(|owner| owner.namespace.to_owned()).collect();
         let mut room = text::MOST_ADDRESSES;
-        for (prefix, namespace, value) in winners {
-            let key = format!("{prefix}{namespace}");
-            let scope = if *namespace == GLOBAL {
-                Scope::AllBut(own.clone())
-            } else {
-                Scope::OnlyOne((*namespace).to_owned())
+        for Winner { prefix, owner, text } in winners {
+            let key = format!("{prefix}{}", owner.text);
+            let namespaces = match (owner.namespace, owner.name) {
+                (GLOBAL, Some(_)) => Scope::AllBut(BTreeSet::new()),
+                (GLOBAL, None) => Scope::AllBut(without_global.clone()),
+                (namespace, _) => Scope::OnlyOne(namespace.to_owned()),
             };
-            let (pool, leases) = match text::pool(name(&key), value, rules, &mut room) {
+            let (pool, leases) = match read_pool(name(&key), &key, text, owner, said, &mut room) {
                 Ok((pool, leases)) => (Ok(pool), leases),
                 Err(problems) => (Err(problems), Leases::No),
             };
             if pool.as_ref().is_ok_and(gives_nothing) {
+                let excluded = format!("what {EXCLUDE}{} says and ", owner.text);
+                let excluded = said.excluded.get(owner.text).map_or("", |_| &excluded);
                 let why = "IPv4 addresses that end in .0 or .255 are left out";
                 let ends = format!("with {SKIP_ENDS} the ends of CIDRs, too");
-                self.warn(&key, format!("gives nothing: {why}, {ends}"));
+                self.warn(&key, format!("gives nothing: {excluded}{why}, {ends}"));
             }
-            self.pools.push(KeyPool { key, namespaces: scope, pool, leases });
+            let own_interface = self.interfaces.get(owner.text).filter(|_| owner.name.is_some());
+            let own_interface = own_interface.cloned();
+            self.pools.push(KeyPool {
+                key,
+                namespaces,
+                pool,
+                leases,
+                on_request: owner.name.is_some(),
+                falls_back: falls_back(owner),
+                own_interface,
+            });
+        }
+    }
+
+    /// Names each key about a pool that serves nobody.
+    fn warn_of_idle(&mut self, said: &Said<'_>, winners: &[Winner<'_>]) {
+        let serving: BTreeSet<_> = winners.iter().map(|winner| winner.owner.text).collect();
+        let interfaces = self.interfaces.keys().map(String::as_str);
+        let of_pools = [
+            (EXCLUDE, said.excluded.keys().copied().collect::<Vec<_>>()),
+            (SEARCH_ORDER_OF, said.descending.keys().copied().collect()),
+            (INTERFACE, interfaces.filter(|owner| Owner::new(owner).name.is_some()).collect()),
+        ];
+        let of_pools = of_pools.into_iter().flat_map(|(prefix, owners)| {
+            owners.into_iter().map(move |owner| (prefix, owner, owner))
+        });
+        let fallbacks = said.fallbacks.iter().filter(|(_, falls_back)| **falls_back);
+        let fallbacks = fallbacks.flat_map(|(namespace, _)| {
+            [namespace, GLOBAL].map(|needed| (FALLBACK, namespace.as_str(), needed))
+        });
+        let needs: Vec<_> = of_pools.chain(fallbacks).collect();
+        let mut idle: BTreeMap<String, String> = BTreeMap::new();
+        for (prefix, owner, needed) in needs {
+            if !serving.contains(needed) {
+                let why = format!("neither {CIDR}{needed} nor {RANGE}{needed} serves anybody");
+                idle.entry(format!("{prefix}{owner}")).or_insert(why);
+            }
+        }
+        for (key, why) in idle {
+            self.warn(&key, format!("has no effect: {why}"));
         }
     }
 
@@ -205,11 +323,46 @@ impl PoolMap {
     }
 }
 
-fn gives_nothing(pool: &Pool) -> bool {
-    !pool.ranges().is_empty() && pool.ranges().difference(pool.held_back()).is_empty()
+/// The pool of a key, or what is wrong with that key and with the one that names its exclusions: what
+/// is not understood there must not be given.
+fn read_pool(
+    name: PoolName,
+    key: &str,
+    text: &str,
+    owner: &Owner<'_>,
+    said: &Said<'_>,
+    room: &mut u128,
+) -> Result<(Pool, Leases), Vec<Problem>> {
+    let problem = |key: &str, text| Problem { key: key.to_owned(), text };
+    let named = |key: &str, texts: Vec<String>| {
+        texts.into_iter().map(|text| problem(key, text)).collect::<Vec<_>>()
+    };
+    let given = text::given(text).map_err(|texts| named(key, texts));
+    let excluded = text::excluded(said.excluded.get(owner.text).copied().unwrap_or_default());
+    let excluded = excluded.map_err(|texts| named(&format!("{EXCLUDE}{}", owner.text), texts));
+    match (given, excluded) {
+        (Ok((blocks, leases)), Ok(excluded)) => {
+            let descending = said.descending.get(owner.text).copied();
+            let descending = descending.unwrap_or(said.rules.descending);
+            let rules = Rules { descending, ..said.rules };
+            let pool = text::pool(name, blocks, excluded, rules, room);
+            let mut pool = pool.map_err(|text| vec![problem(key, text)])?;
+            pool.auto_assign = owner.name.is_none();
+            Ok((pool, leases))
+        }
+        (given, excluded) => {
+            Err([given.err(), excluded.err()].into_iter().flatten().flatten().collect())
+        }
+    }
 }
 
-fn may_be_namespace(name: &str) -> bool {
+fn gives_nothing(pool: &Pool) -> bool {
+    let usable = pool.ranges().difference(pool.held_back()).difference(pool.excluded());
+    !pool.ranges().is_empty() && usable.is_empty()
+}
+
+/// Whether it may be the name of a namespace, or of a pool.
+fn is_label(name: &str) -> bool {
     let letters = |c| matches!(c, 'a'..='z' | '0'..='9' | '-');
     !name.is_empty()
         && name.len() <= LONGEST_NAMESPACE

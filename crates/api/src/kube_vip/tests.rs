@@ -1,5 +1,6 @@
-//! What kube-vip-cloud-provider's own tests pin, and what follows from its sources.
+//! What kube-vip-cloud-provider's own tests pin, what follows from its sources, and what is new.
 
+mod additive;
 mod annotation;
 mod beyond;
 mod cidrs;
@@ -21,6 +22,10 @@ pub(super) fn name(key: &str) -> PoolName {
 pub(super) fn read(data: &[(&str, &str)]) -> PoolMap {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     PoolMap::read(name, &data.collect())
+}
+
+fn warnings(data: &[(&str, &str)]) -> Vec<(String, String)> {
+    read(data).problems.into_iter().map(|problem| (problem.key, problem.text)).collect()
 }
 
 /// The pool of all, with more keys.

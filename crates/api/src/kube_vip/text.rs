@@ -1,4 +1,4 @@
-//! The text of one pool: CIDRs and ranges, separated by commas or line breaks.
+//! The texts of one pool: CIDRs and ranges, separated by commas or line breaks.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ const MOST_PROBLEMS: usize = 8;
 /// The CIDR that is no address but asks for a lease.
 const LEASE: &str = "0.0.0.0/32";
 
-/// What holds for all pools of a `ConfigMap`.
+/// What holds for a pool beside its addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rules {
     pub(super) descending: bool,
@@ -27,47 +27,88 @@ pub(super) struct Rules {
     pub(super) skip_ends: bool,
 }
 
-/// The pool that a text describes, or what is wrong with it, entry by entry. Takes its IPv4
-/// addresses out of the `room` that is left.
+/// The pool of some blocks without others, or what is wrong with it. Takes its IPv4 addresses out of
+/// the `room` that is left.
 pub(super) fn pool(
     name: PoolName,
-    text: &str,
+    blocks: Vec<AddrBlock>,
+    excluded: Vec<AddrBlock>,
     rules: Rules,
     room: &mut u128,
-) -> Result<(Pool, Leases), Vec<String>> {
-    let (blocks, leases) = read(text)?;
-    let mut pool = Pool::new(name, blocks.iter().copied(), []);
+) -> Result<Pool, String> {
+    let mut pool = Pool::new(name, blocks.iter().copied(), excluded);
     pool.descending = rules.descending;
     let size = pool.ranges().len_of(Family::V4);
     let most = AVOID_ENDS_LIMIT.min(*room);
     if size > most {
-        return Err(vec![format!(
+        return Err(format!(
             "it has {size} IPv4 addresses, expected at most {most}: one key may have as many as a \
              /8, and all keys together as many as four of them"
-        )]);
+        ));
     }
     *room = room.saturating_sub(size);
     // The networks are those that merging gives, as kube-vip-cloud-provider sees them.
     let networks = if rules.skip_ends { AddrBlock::merge_v4_cidrs(blocks) } else { Vec::new() };
-    Ok((pool.avoid_ends(networks), leases))
+    Ok(pool.avoid_ends(networks))
 }
 
-/// The blocks without those that ask for leases.
-fn read(text: &str) -> Result<(Vec<AddrBlock>, Leases), Vec<String>> {
-    let entries = text.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty());
-    let entries: Vec<_> = entries.take(MOST_ENTRIES.saturating_add(1)).collect();
+/// What a pool gives: its blocks without those that ask for leases, or what is wrong with the text,
+/// entry by entry.
+pub(super) fn given(text: &str) -> Result<(Vec<AddrBlock>, Leases), Vec<String>> {
+    let entries = entries(text, Lone::Refused)?;
     if entries.is_empty() {
         let expected = "CIDRs and first-last ranges, separated by commas";
         return Err(vec![format!("it is empty, expected {expected}")]);
     }
+    let is_lease = |(entry, _): &&(&str, AddrBlock)| *entry == LEASE;
+    let is_v4 = |block: &AddrBlock| block.range().family() == Family::V4;
+    let leases = entries.iter().filter(is_lease).count();
+    let of_v4 = entries.iter().filter(|(_, block)| is_v4(block)).count();
+    let blocks = entries.iter().map(|(_, block)| *block);
+    Ok(match entries.as_slice() {
+        [(LEASE, _)] => (Vec::new(), Leases::All),
+        _ if leases > 0 && leases == of_v4 => {
+            (blocks.filter(|block| !is_v4(block)).collect(), Leases::V4Part)
+        }
+        _ => (blocks.collect(), Leases::No),
+    })
+}
+
+/// What a pool never gives, or what is wrong with the text, entry by entry. A text without entries
+/// excludes nothing.
+pub(super) fn excluded(text: &str) -> Result<Vec<AddrBlock>, Vec<String>> {
+    Ok(entries(text, Lone::Taken)?.into_iter().map(|(_, block)| block).collect())
+}
+
+/// What becomes of an entry that is a single address.
+#[derive(Clone, Copy)]
+enum Lone {
+    /// As kube-vip-cloud-provider does it, so that a text that is fine here is fine there.
+    Refused,
+    Taken,
+}
+
+impl Lone {
+    const fn expected(self) -> &'static str {
+        match self {
+            Self::Refused => "a CIDR or a first-last range",
+            Self::Taken => "an address, a CIDR or a first-last range",
+        }
+    }
+}
+
+/// Each entry with what it names, or what is wrong with some.
+fn entries(text: &str, lone: Lone) -> Result<Vec<(&str, AddrBlock)>, Vec<String>> {
+    let entries = text.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty());
+    let entries: Vec<_> = entries.take(MOST_ENTRIES.saturating_add(1)).collect();
     if entries.len() > MOST_ENTRIES {
         return Err(vec![format!("it has more entries than {MOST_ENTRIES}, which is the limit")]);
     }
-    let mut blocks = Vec::new();
+    let mut read = Vec::new();
     let mut problems = Vec::new();
-    for entry in &entries {
-        match block(entry) {
-            Ok(block) => blocks.push(block),
+    for entry in entries {
+        match block(entry, lone) {
+            Ok(block) => read.push((entry, block)),
             Err(problem) => problems.push(problem),
         }
     }
@@ -75,41 +116,29 @@ fn read(text: &str) -> Result<(Vec<AddrBlock>, Leases), Vec<String>> {
         let more = problems.split_off(MOST_PROBLEMS).len();
         problems.push(format!("and {more} more entries are wrong"));
     }
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    if entries == [LEASE] {
-        return Ok((Vec::new(), Leases::All));
-    }
-    let leases = entries.iter().filter(|entry| **entry == LEASE).count();
-    let is_v4 = |block: &AddrBlock| block.range().family() == Family::V4;
-    if leases > 0 && leases == blocks.iter().filter(|block| is_v4(block)).count() {
-        blocks.retain(|block| !is_v4(block));
-        return Ok((blocks, Leases::V4Part));
-    }
-    Ok((blocks, Leases::No))
+    if problems.is_empty() { Ok(read) } else { Err(problems) }
 }
 
-/// A CIDR or a range. A single address is refused as kube-vip-cloud-provider refuses it, so that a
-/// text that is fine here is fine there.
-fn block(entry: &str) -> Result<AddrBlock, String> {
+fn block(entry: &str, lone: Lone) -> Result<AddrBlock, String> {
     if entry.len() > LONGEST_ENTRY {
-        return Err(format!("{} is too long, expected a CIDR or a first-last range", quote(entry)));
+        return Err(format!("{} is too long, expected {}", quote(entry), lone.expected()));
     }
     if let Some((first, last)) = entry.split_once('-') {
         let range = format!("{}-{}", without_zone(first), without_zone(last));
-        return range.parse().map_err(|error| explain(entry, &error));
+        return range.parse().map_err(|error| explain(entry, &error, lone));
     }
     if entry.contains('/') && entry.contains('%') {
         return Err(format!("{entry:?} names a zone, expected a CIDR without one"));
     }
-    if let Ok(addr) = entry.parse::<IpAddr>() {
-        let bits = if addr.is_ipv4() { 32 } else { 128 };
-        return Err(format!(
-            "{entry:?} is a single address, expected {addr}/{bits} or {addr}-{addr}"
-        ));
+    match (entry.parse::<IpAddr>(), lone) {
+        (Ok(addr), Lone::Refused) => {
+            let bits = if addr.is_ipv4() { 32 } else { 128 };
+            Err(format!("{entry:?} is a single address, expected {addr}/{bits} or {addr}-{addr}"))
+        }
+        (Ok(_), Lone::Taken) | (Err(_), _) => {
+            entry.parse().map_err(|error| explain(entry, &error, lone))
+        }
     }
-    entry.parse().map_err(|error| explain(entry, &error))
 }
 
 /// An end of a range. The zone of an IPv6 address says nothing about which addresses are meant.
@@ -121,10 +150,10 @@ fn without_zone(end: &str) -> &str {
     }
 }
 
-fn explain(entry: &str, error: &ParseError) -> String {
+fn explain(entry: &str, error: &ParseError, lone: Lone) -> String {
     match error {
         ParseError::Malformed { hint, .. } => {
-            format!("{entry:?} is not a CIDR or a first-last range{hint}")
+            format!("{entry:?} is not {}{hint}", lone.expected())
         }
         ParseError::Backwards { .. } | ParseError::MixedFamilies { .. } => error.to_string(),
     }

@@ -5,7 +5,9 @@ use super::*;
 
 fn problems(text: &str) -> Vec<String> {
     let map = read(&[("cidr-global", text)]);
-    map.pool_of("any").unwrap().pool.clone().unwrap_err()
+    let problems = map.pool_of("any").unwrap().pool.clone().unwrap_err();
+    assert!(problems.iter().all(|problem| problem.key == "cidr-global"), "{problems:?}");
+    problems.into_iter().map(|problem| problem.text).collect()
 }
 
 #[test]

@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn warnings(data: &[(&str, &str)]) -> Vec<(String, String)> {
-    read(data).problems.into_iter().map(|problem| (problem.key, problem.text)).collect()
-}
-
 #[test]
 fn each_odd_key_is_named_with_what_was_expected() {
     let cidr = ("cidr-global", "10.0.0.0/24");
@@ -64,7 +60,7 @@ fn each_odd_key_is_named_with_what_was_expected() {
         (
             &[("cdir-web", "10.0.0.0/24")],
             "cdir-web",
-            "is not known and has no effect, expected cidr-, range-, allow-share- or interface- with a namespace or `global`, search-order or skip-end-ips-in-cidr",
+            "is not known and has no effect, expected cidr-, range-, exclude-, fallback-, allow-share-, interface- or search-order- with a namespace or `global`, search-order or skip-end-ips-in-cidr",
         ),
         (
             &[("cidr-web", "10.0.0.0/32")],

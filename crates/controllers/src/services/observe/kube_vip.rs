@@ -7,7 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use landfall_api::{
-    kube_vip::{self, KeyPool, PoolMap, Scope},
+    kube_vip::{self, KeyPool, PoolMap, Problem, Scope},
     words::{
         ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_KUBE_VIP_IGNORE, ANNOTATION_KUBE_VIP_REQUESTED,
         IMPLEMENTATION_KUBE_VIP, LABEL_IMPLEMENTATION, LABEL_KUBE_VIP_ADDRESS,
@@ -109,8 +109,10 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
     let empty = BTreeMap::new();
     let map = Arc::new(PoolMap::read(named, object.data.as_ref().unwrap_or(&empty)));
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let said = |problem: &Problem| format!("{}: {}", problem.key, problem.text);
     let of_key = |entry: &KeyPool| {
         let rank = match &entry.namespaces {
+            _ if entry.on_request => Rank::OnRequest,
             Scope::OnlyOne(_) => Rank::OfNamespace,
             Scope::AllBut(_) => Rank::Fallback,
         };
@@ -118,9 +120,7 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
         let uid = text(metadata.uid.as_deref());
         let mut view = PoolView::empty(named(&entry.key), PoolSource::ConfigMap, object, uid);
         view.version = version(metadata);
-        let named = |problem: String| format!("{}: {problem}", entry.key);
-        view.pool =
-            entry.pool.clone().map_err(|problems| problems.into_iter().map(named).collect());
+        view.pool = entry.pool.clone().map_err(|problems| problems.iter().map(said).collect());
         if let Ok(pool) = &mut view.pool {
             pool.priority = match rank {
                 Rank::OfNamespace => i32::MIN,
@@ -130,16 +130,16 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
         view.scope = Some(entry.namespaces.clone());
         view.classes = classes.clone();
         view.rank = rank;
+        view.falls_back = entry.falls_back;
         view.place = Place::Annotation;
         view.leases = entry.leases;
+        view.own_interface = entry.own_interface.as_deref().map(Arc::from);
         view.map = Some(Arc::clone(&map));
         view
     };
     let mut views: Vec<_> = map.pools.iter().map(of_key).collect();
     if let Some(first) = views.first_mut() {
-        let warnings = map.problems.iter();
-        first.warnings =
-            warnings.map(|problem| format!("{}: {}", problem.key, problem.text)).collect();
+        first.warnings = map.problems.iter().map(said).collect();
     }
     views
 }
