@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::guide::{self, Guide};
 use crate::stage::{Arena, LONG, Tenant, arena};
 
+mod additive;
 mod beyond;
 mod editing;
 mod mixed;
