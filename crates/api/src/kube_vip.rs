@@ -9,11 +9,11 @@ mod text;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use landfall_ipam::Pool;
+use landfall_ipam::{Family, Pool};
 
 use crate::words;
 
@@ -76,18 +76,36 @@ impl Scope {
     }
 }
 
-/// What a pool leaves to DHCP: kube-vip asks for a lease when the address is `0.0.0.0`.
+/// What a pool leaves to DHCP: kube-vip asks for a lease when the address is `0.0.0.0` or `::`.
 ///
-/// That is no address of the pool, which does not cover it: any number of Services may have it.
+/// These are no addresses of the pool, which does not cover them: any number of Services may have one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leases {
     /// Nothing.
     #[default]
     No,
-    /// IPv4; the pool gives IPv6.
-    V4Part,
-    /// All, of whatever family. The pool is empty.
+    /// One family; the pool gives the other.
+    Of(Family),
+    /// Each family by itself. The pool is empty.
+    Each,
+    /// All by `0.0.0.0`, of whatever family. The pool is empty.
     All,
+}
+
+impl Leases {
+    /// What stands in place of an address of the family, if it is left to DHCP.
+    pub fn of(self, family: Family) -> Option<IpAddr> {
+        let leased = match self {
+            Self::No => None,
+            Self::Of(one) => Some(one).filter(|one| *one == family),
+            Self::Each => Some(family),
+            Self::All => Some(Family::V4),
+        };
+        leased.map(|family| match family {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        })
+    }
 }
 
 /// Something odd about a key, and what was expected.

@@ -75,9 +75,9 @@ proptest! {
             };
             prop_assert_eq!(&pool.name, &name(&found.key));
             let named = named(&data[&found.key]);
-            let lease: AddrSet = [IpAddr::from([0, 0, 0, 0])].into_iter().collect();
             let left = named.difference(pool.ranges());
-            let leased = if found.leases == Leases::No { AddrSet::new() } else { lease };
+            let leased = Family::BOTH.into_iter().filter_map(|family| found.leases.of(family));
+            let leased: AddrSet = leased.collect();
             prop_assert_eq!(left, leased, "all that is named and not leased");
             prop_assert!(pool.ranges().difference(&named).is_empty(), "nothing else");
             let (_, owner) = found.key.split_once('-').unwrap();

@@ -16,8 +16,6 @@ const MOST_ENTRIES: usize = 4096;
 const LONGEST_ENTRY: usize = 256;
 /// More wrong entries than this are only counted.
 const MOST_PROBLEMS: usize = 8;
-/// The CIDR that is no address but asks for a lease.
-const LEASE: &str = "0.0.0.0/32";
 
 /// What holds for a pool beside its addresses.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,18 +58,29 @@ pub(super) fn given(text: &str) -> Result<(Vec<AddrBlock>, Leases), Vec<String>>
         let expected = "CIDRs and first-last ranges, separated by commas";
         return Err(vec![format!("it is empty, expected {expected}")]);
     }
-    let is_lease = |(entry, _): &&(&str, AddrBlock)| *entry == LEASE;
-    let is_v4 = |block: &AddrBlock| block.range().family() == Family::V4;
-    let leases = entries.iter().filter(is_lease).count();
-    let of_v4 = entries.iter().filter(|(_, block)| is_v4(block)).count();
+    let is_leased = |family: Family| {
+        let of_family = |(_, block): &&(&str, AddrBlock)| block.range().family() == family;
+        let mut of_family = entries.iter().filter(of_family).map(|(entry, _)| *entry).peekable();
+        of_family.peek().is_some() && of_family.all(|entry| entry == lease_of(family))
+    };
+    let leases = match (is_leased(Family::V4), is_leased(Family::V6)) {
+        (false, false) => Leases::No,
+        (true, false) if entries.len() == 1 => Leases::All,
+        (true, false) => Leases::Of(Family::V4),
+        (false, true) => Leases::Of(Family::V6),
+        (true, true) => Leases::Each,
+    };
     let blocks = entries.iter().map(|(_, block)| *block);
-    Ok(match entries.as_slice() {
-        [(LEASE, _)] => (Vec::new(), Leases::All),
-        _ if leases > 0 && leases == of_v4 => {
-            (blocks.filter(|block| !is_v4(block)).collect(), Leases::V4Part)
-        }
-        _ => (blocks.collect(), Leases::No),
-    })
+    let given = blocks.filter(|block| leases.of(block.range().family()).is_none());
+    Ok((given.collect(), leases))
+}
+
+/// The CIDR that is no address of the family but asks for a lease.
+const fn lease_of(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "0.0.0.0/32",
+        Family::V6 => "::/128",
+    }
 }
 
 /// What a pool never gives, or what is wrong with the text, entry by entry. A text without entries

@@ -1,11 +1,8 @@
 //! What one Service should have, given everything known. Pure; changes nothing.
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    sync::Arc,
-};
+use std::{net::IpAddr, sync::Arc};
 
-use landfall_api::{Holder, kube_vip::Leases, words};
+use landfall_api::{Holder, words};
 use landfall_ipam::{Clash, Family, PoolName, Refusal, Verdict};
 
 pub(super) use self::pools::place;
@@ -42,8 +39,10 @@ pub(super) type Given = (IpAddr, Option<PoolName>);
 /// Addresses to take.
 type Takes = [Given];
 
-/// What stands for "ask DHCP" where an address should stand. Nobody has it, and everybody may.
-pub(super) const ANY_LEASE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+/// Whether it stands for "ask DHCP" where an address should stand. Nobody has it, and everybody may.
+pub(super) const fn is_lease(addr: IpAddr) -> bool {
+    addr.is_unspecified()
+}
 
 /// What one family of a Service comes to.
 enum Slot {
@@ -57,8 +56,8 @@ enum Slot {
     Foreign,
     Disputed(Refusal),
     Follow,
-    /// Whatever DHCP will give it.
-    Leased,
+    /// Whatever DHCP will give it for this.
+    Leased(IpAddr),
 }
 
 /// Decides for a Service of type `LoadBalancer` that is not being deleted.
@@ -78,7 +77,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let mut refusals = Vec::new();
     let mut in_vain = false;
     let mut soon: usize = 0;
-    let mut leased: usize = 0;
+    let mut again: usize = 0;
     let mut later = false;
     for family in &service.families {
         let is_unwanted = service.unwanted == Some(*family);
@@ -99,14 +98,11 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
             Slot::Foreign => return Decision::LeaveAlone,
             Slot::Disputed(refusal) => return Decision::Disputed(refusal),
             Slot::Follow => return Decision::Follow,
-            Slot::Leased => {
-                leased = leased.saturating_add(1);
-                addrs.extend((leased == 1).then_some(ANY_LEASE));
-            }
+            // One lease may do for both families.
+            Slot::Leased(lease) if addrs.contains(&lease) => again = again.saturating_add(1),
+            Slot::Leased(lease) => addrs.push(lease),
         }
     }
-    // One lease will do for both families.
-    let again = leased.saturating_sub(1);
     let possible =
         [addrs.len(), takes.len(), soon, again].into_iter().fold(0, usize::saturating_add);
     let incomplete = possible < service.families.len();
@@ -115,8 +111,8 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
         // shows already is not taken away for that.
         takes.retain(|(addr, _)| service.shows.contains(addr));
         let leased = |family: Family| {
-            let shown = service.shows.contains(&ANY_LEASE);
-            Some(ANY_LEASE).filter(|lease| shown && Family::of(*lease) == family)
+            let mut shown = service.shows.iter().copied();
+            shown.find(|addr| is_lease(*addr) && Family::of(*addr) == family)
         };
         let families = service.families.iter().copied();
         let has = |family| leased(family).or_else(|| current(service, &claims, family));
@@ -176,8 +172,8 @@ fn slot(
             Some(addr) if claims.iter().any(|claim| claim.addr == addr) => {
                 return (has(world, addr), None);
             }
-            Some(ANY_LEASE) if place(world, service, &[]) == Place::Annotation => {
-                return (Slot::Leased, None);
+            Some(addr) if is_lease(addr) && place(world, service, &[]) == Place::Annotation => {
+                return (Slot::Leased(addr), None);
             }
             Some(addr) if world.is_busy(addr) => return (Slot::Later, None),
             Some(addr) => match specific(world, service, addr, takes) {
@@ -385,9 +381,8 @@ fn any(
     for (name, view) in pools {
         let given = view.ok_or(Verdict::Missing).and_then(|view| {
             serves(world, view, service)?;
-            match (view.leases, family) {
-                (Leases::All, _) | (Leases::V4Part, Family::V4) => return Ok(ANY_LEASE),
-                (Leases::V4Part, Family::V6) | (Leases::No, _) => {}
+            if let Some(lease) = view.leases.of(family) {
+                return Ok(lease);
             }
             let first = world.book.first_free(&name, family, service.pools.is_some());
             // A quota is in the way only of what the pool would give.
@@ -397,7 +392,7 @@ fn any(
             first
         });
         match given {
-            Ok(ANY_LEASE) => return Ok(Slot::Leased),
+            Ok(lease) if is_lease(lease) => return Ok(Slot::Leased(lease)),
             Ok(addr) => return Ok(Slot::Takes(addr, Some(name))),
             Err(verdict) => verdicts.push((name, verdict)),
         }
@@ -408,8 +403,8 @@ fn any(
 /// An address that stands where the Service is announced from, and that it has no claim on: its user
 /// wrote it there, or an operator we replace.
 fn written_by_its_user(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
-    if addr == ANY_LEASE {
-        return Slot::Leased;
+    if is_lease(addr) {
+        return Slot::Leased(addr);
     }
     let kept = world.claim(addr).and_then(ClaimView::waits_for);
     let slot = if kept.is_some_and(|kept| kept.is_for(&service.key)) && !world.is_busy(addr) {

@@ -12,7 +12,7 @@ use landfall_api::{
 use landfall_ipam::{PoolCount, Reason, Refusal};
 
 use super::{
-    decide::ANY_LEASE,
+    decide::is_lease,
     effect::{About, Note},
     plan::summary,
     repair::Found,
@@ -46,7 +46,7 @@ impl Said {
         let from: Vec<_> = addrs
             .iter()
             .map(|addr| {
-                if *addr == ANY_LEASE {
+                if is_lease(*addr) {
                     return format!("{addr}: kube-vip asks DHCP for an address");
                 }
                 let others = world.shown_without_claim(*addr);

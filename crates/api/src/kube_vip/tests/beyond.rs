@@ -189,16 +189,21 @@ fn a_pool_whose_addresses_are_used_is_full() {
 
 #[test]
 fn the_address_of_all_zeros_leaves_it_to_dhcp() {
+    const V4: Leases = Leases::Of(Family::V4);
+    const V6: Leases = Leases::Of(Family::V6);
     for (key, text, leases, addresses) in [
         ("cidr-global", "0.0.0.0/32", Leases::All, ""),
         ("range-global", "0.0.0.0/32", Leases::All, ""),
         ("range-web", "0.0.0.0/32\n", Leases::All, ""),
-        ("cidr-global", "0.0.0.0/32,2001:db8::/64", Leases::V4Part, "2001:db8::/64"),
-        ("cidr-global", "2001:db8::/64,0.0.0.0/32,0.0.0.0/32", Leases::V4Part, "2001:db8::/64"),
+        ("cidr-global", "0.0.0.0/32,2001:db8::/64", V4, "2001:db8::/64"),
+        ("cidr-global", "2001:db8::/64,0.0.0.0/32,0.0.0.0/32", V4, "2001:db8::/64"),
         ("cidr-global", "0.0.0.0/32,10.0.0.1/32", Leases::No, "0.0.0.0 10.0.0.1"),
         ("cidr-global", "0.0.0.0/31", Leases::No, "0.0.0.0/31"),
         ("cidr-global", "0.0.0.0-0.0.0.0", Leases::No, "0.0.0.0"),
-        ("cidr-global", "::/128", Leases::No, "::"),
+        ("cidr-global", "::/128", V6, ""),
+        ("range-global", "10.0.0.1-10.0.0.2,::/128", V6, "10.0.0.1-10.0.0.2"),
+        ("cidr-global", "::/128,fd00::/127", Leases::No, ":: fd00::/127"),
+        ("cidr-global", "0.0.0.0/32,::/128", Leases::Each, ""),
     ] {
         let found = read(&[(key, text)]).pool_of("web").unwrap().clone();
         assert_eq!(found.leases, leases, "{text}");

@@ -13,7 +13,7 @@ use landfall_api::{
         IMPLEMENTATION_KUBE_VIP, LABEL_IMPLEMENTATION, LABEL_KUBE_VIP_ADDRESS,
     },
 };
-use landfall_ipam::{Family, PoolName, Refusal};
+use landfall_ipam::{Family, Pool, PoolName, Refusal};
 
 use super::{
     super::{
@@ -96,7 +96,8 @@ pub(in crate::services) fn announced(object: &Service) -> Vec<IpAddr> {
     let requested = object.metadata.annotations.as_ref();
     let requested = requested.and_then(|all| all.get(ANNOTATION_KUBE_VIP_REQUESTED));
     let texts = ingress.iter().filter_map(|entry| entry.ip.as_deref());
-    let texts = texts.chain(requested.map(String::as_str));
+    // One per family, as in the annotation with the addresses.
+    let texts = texts.chain(requested.iter().flat_map(|listed| listed.split(',')));
     let addrs = texts.filter_map(|text| text.trim().parse::<IpAddr>().ok());
     addrs.filter(|addr| !annotated.addrs.contains(addr) && !addr.is_unspecified()).collect()
 }
@@ -138,8 +139,24 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
         view
     };
     let mut views: Vec<_> = map.pools.iter().map(of_key).collect();
+    if views.is_empty() && !map.problems.is_empty() {
+        views.push(nobodys(map_name, namespace, metadata));
+    }
     if let Some(first) = views.first_mut() {
         first.warnings = map.problems.iter().map(said).collect();
     }
     views
+}
+
+/// A pool for nobody, which tells what is wrong with a map that has no other.
+fn nobodys(map_name: &str, namespace: &str, metadata: &ObjectMeta) -> PoolView {
+    let name = PoolName::new(&format!("{POOL_KIND}/{map_name}"));
+    let object = format!("{namespace}/{map_name}").into();
+    let uid = text(metadata.uid.as_deref());
+    let mut view = PoolView::empty(name.clone(), PoolSource::ConfigMap, object, uid);
+    view.version = version(metadata);
+    view.pool = Ok(Pool::new(name, [], []));
+    view.scope = Some(Scope::OnlyOne(String::new()));
+    view.rank = Rank::OnRequest;
+    view
 }

@@ -6,7 +6,7 @@ use landfall_ipam::PoolName;
 
 use super::{ClaimView, Leftover, Planner, PoolView, ServiceKey, ServiceView, Source};
 use crate::services::{
-    decide::ANY_LEASE,
+    decide::is_lease,
     store::Put,
     view::{Outsider, OutsiderKind, PoolSource, Version},
 };
@@ -233,7 +233,7 @@ impl Planner {
         self.repair.stir(key);
         let showed = old.map(|old| old.shows).unwrap_or_default();
         for addr in &shows {
-            if *addr == ANY_LEASE {
+            if is_lease(*addr) {
                 continue;
             }
             if self.world.shown.entry(*addr).or_default().insert(key.clone()) {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Effect, Now, Place, Planner, ServiceKey, ServiceView, decide::ANY_LEASE};
+use super::{Effect, Now, Place, Planner, ServiceKey, ServiceView, decide::is_lease};
 
 impl Planner {
     /// Takes what was left on a Service off it once the ledger is right about it.
@@ -41,7 +41,7 @@ impl Planner {
                 let entered = |addr: &IpAddr| {
                     let beyond =
                         service.place == Place::Status && self.world.book.pool_of(*addr).is_none();
-                    beyond || *addr == ANY_LEASE || self.world.claim(*addr).is_some()
+                    beyond || is_lease(*addr) || self.world.claim(*addr).is_some()
                 };
                 !self.later.contains(key)
                     && service.shows.iter().all(entered)

@@ -77,6 +77,26 @@ async fn what_is_left_to_dhcp_is_in_no_ledger() {
             .create(from_json(load_balancer("mixed"), &[both_families("RequireDualStack")]))
             .await;
         annotated(&tenant.services, "mixed", "0.0.0.0,2001:db8::").await;
+        tenant.clear().await;
+        // Each family by itself, and also if its user says so.
+        map.says(&json!({"cidr-global": "0.0.0.0/32,::/128"})).await;
+        for name in ["one", "two"] {
+            let both = both_families("RequireDualStack");
+            tenant.create(from_json(load_balancer(name), &[both])).await;
+            annotated(&tenant.services, name, "0.0.0.0,::").await;
+        }
+        for name in ["three", "four"] {
+            let v6 = json!({"spec": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"]}});
+            tenant.create(from_json(load_balancer(name), &[annotation("::"), v6])).await;
+            let kept = json!({"implementation": "kube-vip", "addresses": "::"});
+            carries(&tenant.services, name, "by its user", &kept).await;
+        }
+        assert_eq!(tenant.claim("::").await, None);
+        tenant.clear().await;
+        tenant
+            .create(from_json(load_balancer("mixed"), &[both_families("RequireDualStack")]))
+            .await;
+        annotated(&tenant.services, "mixed", "0.0.0.0,::").await;
         // What DHCP gave is known to nobody but whoever reads the status.
         map.says(
             &json!({"cidr-global": "0.0.0.0/32,2001:db8::/64", "cidr-web": "10.0.0.1-10.0.0.2"}),
@@ -97,7 +117,9 @@ async fn what_is_announced_for_somebody_is_given_to_nobody() {
         tenant
             .patch(
                 "leased",
-                json!({"metadata": {"annotations": {"kube-vip.io/requestedIP": "10.0.0.2"}}}),
+                json!({"metadata": {"annotations": {
+                    "kube-vip.io/requestedIP": "10.0.0.2,fd00::2",
+                }}}),
             )
             .await;
         let web = arena.tenant("web").await;

@@ -5,7 +5,7 @@ use landfall_testkit::builders::{PoolBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, shown};
 use serde_json::json;
 
-use super::{Map, annotated, carries, from_json, marks};
+use super::{Map, annotated, carries, from_json, marks, played};
 use crate::services::many::{burst, churn, start};
 use crate::stage::{arena, ip};
 
@@ -118,6 +118,19 @@ async fn overlapping_pools_of_both_kinds_double_nothing() {
     assert_eq!(history.problems(), Vec::<String>::new());
     assert!(operators.iter().all(Operator::is_running));
     map.goes().await;
+}
+
+#[tokio::test]
+async fn a_map_without_any_pool_tells_what_is_wrong_with_its_keys() {
+    played(&json!({"cdir-global": "10.0.0.1/32"}), async |arena, map, tenant| {
+        tenant.create(load_balancer("web")).await;
+        tenant.says("web", "False", "NoPool", "").await;
+        let system = arena.tenant("kube-system").await;
+        system.tells("kubevip", "PoolWarning", "cdir-global: is not known").await;
+        map.says(&json!({"cidr-global": "10.0.0.1/32"})).await;
+        annotated(&tenant.services, "web", "10.0.0.1").await;
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Services that show their addresses in an annotation, where their users write as well.
 
+use landfall_api::kube_vip::Leases;
 use landfall_ipam::Family;
 
 use super::{super::super::view::Rank, *};
@@ -94,18 +95,42 @@ fn whichever_is_edited_the_service_moves() {
 
 #[test]
 fn what_dhcp_gives_is_not_taken_away_because_the_other_family_is_missing() {
-    let mut sim = edited(|view| {
-        view.shows = vec![decide::ANY_LEASE];
-        view.families = vec![Family::V4, Family::V6];
-        view.require_all = true;
-    });
-    assert_eq!(shown_by(&sim, "shop/web"), ["0.0.0.0"]);
-    assert_eq!(condition_of(&sim, "shop/web").1, "FamilyMissing");
-    assert_eq!(sim.cluster.claims.len(), 1, "what it had before is free");
-    assert_eq!(sim.plan(0), 0);
+    for (lease, asks, shown, missing) in [
+        ("0.0.0.0", None, &["0.0.0.0"][..], "FamilyMissing"),
+        ("::", Some("10.0.0.1"), &["10.0.0.0", "::"], "TakenBy"),
+    ] {
+        let mut sim = edited(|view| {
+            view.shows = vec![ip(lease)];
+            view.families = vec![Family::V4, Family::V6];
+            view.require_all = true;
+            view.request = asks.map_or(Request::Any, |asked| Request::Addresses(vec![ip(asked)]));
+        });
+        assert_eq!(shown_by(&sim, "shop/web"), shown);
+        assert_eq!(condition_of(&sim, "shop/web").1, missing);
+        assert_eq!(sim.cluster.claims.len(), shown.len(), "what it does not show is free");
+        assert_eq!(sim.plan(0), 0);
+    }
 }
 
-/// It would be announced again the moment it became a `LoadBalancer` again.
+#[test]
+fn who_asks_dhcp_for_both_families_has_a_claim_on_nothing() {
+    for (leases, shown) in [(Leases::All, &["0.0.0.0"][..]), (Leases::Each, &["0.0.0.0", "::"])] {
+        let mut sim = running_in(Place::Annotation, 1);
+        sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| view.leases = leases);
+        for key in ["shop/a", "shop/b"] {
+            sim.cluster.create_service(key);
+            sim.cluster.edit_service(key, |stored| {
+                stored.view.families = vec![Family::V4, Family::V6];
+                stored.view.require_all = true;
+            });
+        }
+        sim.settle();
+        assert_eq!(shown_by(&sim, "shop/a"), shown);
+        assert_eq!(shown_by(&sim, "shop/b"), shown);
+        assert_eq!(sim.cluster.claims.len(), 0);
+    }
+}
+
 #[test]
 fn a_family_that_is_given_up_goes_unless_its_user_wrote_the_address() {
     let both = ["10.0.0.0", "fd00::"];
@@ -142,6 +167,7 @@ fn a_family_that_is_given_up_goes_unless_its_user_wrote_the_address() {
     assert_eq!(sim.cluster.claims[&ip("fd00::")].pool, None);
 }
 
+/// It would be announced again the moment it became a `LoadBalancer` again.
 #[test]
 fn what_is_annotated_goes_before_the_address_is_given_up() {
     let mut sim = annotated();
