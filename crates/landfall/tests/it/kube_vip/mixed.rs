@@ -58,8 +58,10 @@ async fn who_moves_from_a_group_to_the_map_leaves_nothing_in_its_status() {
     let tenant = arena.tenant("moves").await;
     tenant.pool(pool("moves", &["10.3.0.1-10.3.0.9"])).await;
     let operator = arena.operator().await;
-    tenant.create(load_balancer("web")).await;
-    tenant.shows("web", &["10.3.0.1"]).await;
+    for (name, addr) in [("web", "10.3.0.1"), ("by-hand", "10.3.0.2")] {
+        tenant.create(load_balancer(name)).await;
+        tenant.shows(name, &[addr]).await;
+    }
     tenant.delete_pool("moves").await;
     let kept = tenant.says("web", "True", "OutsidePool", "10.3.0.1").await;
     assert_eq!(marks(&kept)["addresses"], json!(null), "it stays where it is shown");
@@ -69,6 +71,12 @@ async fn who_moves_from_a_group_to_the_map_leaves_nothing_in_its_status() {
     let status = moved.status.and_then(|status| status.load_balancer);
     assert_eq!(status.and_then(|balancer| balancer.ingress), None);
     tenant.claim_is_gone("10.3.0.1").await;
+    // The same one, because its user says so: that is no reason to take it away for a moment.
+    let written = json!({"kube-vip.io/loadbalancerIPs": "10.3.0.2"});
+    let before = tenant.patch("by-hand", json!({"metadata": {"annotations": written}})).await;
+    let mut expected = marks(&before);
+    expected["implementation"] = json!("kube-vip");
+    carries(&tenant.services, "by-hand", "by hand", &expected).await;
     tenant.settled().await;
     tenant.clear().await;
     map.goes().await;
