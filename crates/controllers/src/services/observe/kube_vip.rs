@@ -143,7 +143,9 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
         views.push(nobodys(map_name, namespace, metadata));
     }
     if let Some(first) = views.first_mut() {
-        first.warnings = map.problems.iter().map(said).collect();
+        let more = Some(map.problems_left_out).filter(|count| *count > 0);
+        let more = more.map(|count| format!("{count} more keys are odd"));
+        first.warnings = map.problems.iter().map(said).chain(more).collect();
     }
     views
 }

@@ -1,5 +1,6 @@
 #![expect(clippy::needless_pass_by_value, reason = "`json!` values read better as arguments")]
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use landfall_ipam::Terms;
 use serde_json::{Value, json};
 
@@ -314,4 +315,19 @@ fn the_label_is_left_out_where_the_name_does_not_fit() {
     let long = "p".repeat(64);
     assert_eq!(pool_label(&PoolName::new("IPGroup/dmz")), Some("dmz"));
     assert_eq!(pool_label(&PoolName::new(&format!("IPGroup/{long}"))), None);
+}
+
+#[test]
+fn a_map_tells_what_is_odd_about_it_also_without_a_pool() {
+    let odd = |count: usize| (0..count).map(|n| format!("odd-{n}")).collect::<Vec<_>>();
+    for (keys, told, serves) in
+        [(odd(3), 3, false), (odd(70), 65, false), (vec!["cidr-global".to_owned()], 0, true)]
+    {
+        let data = keys.iter().map(|key| (key.clone(), "10.0.0.0/29".to_owned()));
+        let map = ConfigMap { data: Some(data.collect()), ..ConfigMap::default() };
+        let views = kube_vip::pools(&map, &Classes::default());
+        assert_eq!(views.len(), 1, "{keys:?}");
+        assert_eq!(views[0].warnings.len(), told, "{keys:?}");
+        assert_eq!(views[0].scope.as_ref().unwrap().includes("shop"), serves, "{keys:?}");
+    }
 }
