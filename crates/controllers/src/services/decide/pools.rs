@@ -67,15 +67,16 @@ pub(super) fn is_meant_for(world: &World, view: &PoolView, service: &ServiceView
 }
 
 /// Where the Service is to show these addresses: in the annotation if it has one, else as the pool
-/// says that the first one is from; if there is no such pool any more, where it shows them already,
-/// else as the pool that is meant for it.
+/// says that the first one is from; if there is no such pool any more, or one that is for others,
+/// where it shows them already, else as the pool that is meant for it.
 pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[IpAddr]) -> Place {
     if service.place == Place::Annotation {
         return service.place;
     }
     let claims = addrs.iter().filter_map(|addr| world.claim(*addr));
-    let mut from = claims.filter_map(|claim| world.pool(claim.pool.as_ref()?));
     let shown_already = addrs.iter().any(|addr| service.shows.contains(addr));
+    let from = claims.filter_map(|claim| world.pool(claim.pool.as_ref()?));
+    let mut from = from.filter(|pool| !shown_already || serves(world, pool, service).is_ok());
     let pool = from.next().or_else(|| meant_for(world, service).filter(|_| !shown_already));
     pool.map_or(service.place, |pool| pool.place)
 }

@@ -1,6 +1,6 @@
 //! Services that show their addresses in an annotation, where their users write as well.
 
-use landfall_api::kube_vip::Leases;
+use landfall_api::kube_vip::{Leases, Scope};
 use landfall_ipam::Family;
 
 use super::{super::super::view::Rank, *};
@@ -128,6 +128,30 @@ fn who_asks_dhcp_for_both_families_has_a_claim_on_nothing() {
         assert_eq!(shown_by(&sim, "shop/a"), shown);
         assert_eq!(shown_by(&sim, "shop/b"), shown);
         assert_eq!(sim.cluster.claims.len(), 0);
+    }
+}
+
+#[test]
+fn an_address_from_the_pool_of_others_stays_where_it_is_shown() {
+    for (namespace, place) in [("shop", Place::Annotation), ("other", Place::Status)] {
+        let mut sim = running(1);
+        sim.cluster.delete_pool(&PoolName::new("IPGroup/a"));
+        let key = PoolName::new("ConfigMap/kubevip/cidr-shop");
+        sim.cluster.set_pool(key.as_str(), "10.0.0.0-10.0.0.3", "");
+        sim.cluster.put_pool(&key, |view| {
+            view.place = Place::Annotation;
+            view.rank = Rank::OfNamespace;
+            view.scope = Some(Scope::OnlyOne("shop".to_owned()));
+        });
+        let name = format!("{namespace}/web");
+        sim.cluster.create_service(&name);
+        sim.cluster
+            .edit_service(&name, |stored| stored.view = stored.view.clone().showing(&["10.0.0.2"]));
+        sim.settle();
+        let stored = &sim.cluster.services[&ServiceKey::new(namespace, "web")];
+        assert_eq!(stored.view.place, place, "{namespace}");
+        assert_eq!(shown_by(&sim, &name), ["10.0.0.2"]);
+        assert_eq!(sim.cluster.claims.len(), 1, "{namespace}");
     }
 }
 
