@@ -102,6 +102,11 @@ pub fn shown(service: &Service) -> Vec<IpAddr> {
     if !annotated.is_empty() {
         return annotated;
     }
+    in_status(service)
+}
+
+/// The addresses in a Service's status, whoever wrote them.
+pub fn in_status(service: &Service) -> Vec<IpAddr> {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
     ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect()

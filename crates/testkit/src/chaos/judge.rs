@@ -4,7 +4,7 @@
 //! the planner. What the user wrote by hand is the user's: a toy may show what is not its own, but
 //! then it must be told, and nobody else may suffer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use k8s_openapi::api::core::v1::Service;
@@ -13,7 +13,7 @@ use landfall_api::{IP, IPGroup, condition, convert, name, words};
 use landfall_ipam::{AddrBlock, AddrRange, Family, clash};
 
 use super::world::{self, is_toy};
-use crate::cluster::{History, Snapshot, asked, key, shown, terms};
+use crate::cluster::{History, Snapshot, asked, in_status, key, shown, terms};
 
 /// What happened though nothing excuses it: moments at which an address was doubled, or shown by
 /// somebody whom its claim did not name.
@@ -68,7 +68,7 @@ pub(super) fn untold(seen: &Snapshot) -> Vec<String> {
 
 /// Services that do not have what they could have.
 pub(super) fn unserved(seen: &Snapshot, pools: &[IPGroup]) -> Vec<String> {
-    let claims = ledger(seen);
+    let (claims, announced) = (ledger(seen), announced(seen));
     let mut unserved = Vec::new();
     for service in seen.services.iter().filter(|service| is_served(service)) {
         let spec = service.spec.clone().unwrap_or_default();
@@ -81,7 +81,7 @@ pub(super) fn unserved(seen: &Snapshot, pools: &[IPGroup]) -> Vec<String> {
         let wants: Vec<_> = [Family::V4, Family::V6]
             .into_iter()
             .filter(|family| families.contains(&family.to_string()))
-            .map(|family| want(service, family, pools, &claims))
+            .map(|family| want(service, family, pools, &claims, &announced))
             .collect();
         let all_or_none = spec.ip_family_policy.as_deref() == Some("RequireDualStack");
         // Without what it asks for, a Service may be left without the rest, too.
@@ -114,11 +114,14 @@ fn want(
     family: Family,
     pools: &[IPGroup],
     claims: &BTreeMap<IpAddr, &IP>,
+    announced: &BTreeSet<IpAddr>,
 ) -> Want {
     let has = shown(service).into_iter().find(|addr| Family::of(*addr) == family);
     let asks: Vec<_> =
         asked(service).into_iter().filter(|addr| Family::of(*addr) == family).collect();
-    let may_have = |addr: IpAddr| claims.get(&addr).is_none_or(|claim| open_to(claim, service));
+    let may_have = |addr: IpAddr| {
+        claims.get(&addr).is_none_or(|claim| open_to(claim, service)) && !announced.contains(&addr)
+    };
     let mut open = serving(service, pools).flat_map(|pool| addresses(pool, family));
     match (&*asks, has) {
         ([asks], Some(has)) if *asks == has => Want::Had,
@@ -201,6 +204,20 @@ fn open_to(claim: &IP, service: &Service) -> bool {
 fn ledger(seen: &Snapshot) -> BTreeMap<IpAddr, &IP> {
     let claims = seen.claims.iter();
     claims.filter_map(|claim| Some((name::parse(&claim.name_any()).ok()?, claim))).collect()
+}
+
+/// Addresses in the status of Services that have an annotation for kube-vip: only kube-vip writes
+/// there, and so it announces them, whatever the annotation says by now.
+fn announced(seen: &Snapshot) -> BTreeSet<IpAddr> {
+    let annotated = seen.services.iter().filter(|service| {
+        let annotations = service.metadata.annotations.as_ref();
+        annotations.is_some_and(|all| all.contains_key(words::ANNOTATION_KUBE_VIP_ADDRESSES))
+    });
+    let announced = annotated.flat_map(|service| {
+        let shown = shown(service);
+        in_status(service).into_iter().filter(move |addr| !shown.contains(addr))
+    });
+    announced.collect()
 }
 
 fn names(claim: &IP, service: &Service) -> bool {
