@@ -16,7 +16,7 @@ pub(super) const NAMESPACES: [&str; 3] = ["play-a", "play-b", ANNOTATED];
 const ANNOTATED: &str = "play-k";
 /// Where the `ConfigMap` lies, and its name.
 pub(super) const MAP: (&str, &str) = ("kube-system", "kubevip");
-const MAPPED: [&str; 2] = ["10.40.3.1-10.40.3.40", "fd00:43::1-fd00:43::3f"];
+const MAPPED: [&str; 2] = ["10.40.3.0-10.40.3.40", "fd00:43::1-fd00:43::3f"];
 const SERVICES: usize = 14;
 const TOYS: usize = 3;
 const CLASS: &str = "play.example/lb";
@@ -103,7 +103,7 @@ pub(super) fn any_map_edit(random: &mut Random) -> Value {
         0 => map_with("10.40.3.20-10.40.3.60"),
         1 => map_with("10.40.3.20-10.40.3"),
         2 => {
-            let mut map = map_with("10.40.3.1-10.40.3.40,fd00:43::1-fd00:43::3f");
+            let mut map = map_with("10.40.3.0-10.40.3.40,fd00:43::1-fd00:43::3f");
             map["data"]["search-order"] = json!("desc");
             map
         }
