@@ -7,10 +7,11 @@ use landfall_ipam::{Clash, Family, PoolName, Refusal, Verdict};
 
 pub(super) use self::pools::place;
 use self::pools::{
-    Candidate, candidates, is_meant_for, may_ask_beyond_pools, serves, specific, within_quota,
+    Candidate, candidates, is_meant_for, is_open_to, may_ask_beyond_pools, serves, specific,
+    within_quota,
 };
 use super::{
-    view::{ClaimView, HolderView, Place, Rank, Request, ServiceView},
+    view::{ClaimView, HolderView, Place, Request, ServiceView},
     world::{Busy, World},
 };
 
@@ -288,8 +289,7 @@ fn shared(
             continue;
         }
         let served = pools.iter().find_map(|(name, view)| {
-            let asked = service.pools.is_some();
-            let view = (*view).filter(|view| asked || view.rank != Rank::OnRequest)?;
+            let view = (*view).filter(|view| is_open_to(view, service))?;
             serves(world, view, service).ok()?;
             within_quota(world, view, service, Some(*addr), takes).ok()?;
             world.book.offers(name, *addr).ok()?;

@@ -407,8 +407,7 @@ impl Planner {
         if !fresh.iter().all(|claim| wants(service, claim)) {
             // Something else stands in its place. It must go first: while it is there, another
             // operator may rightly think that our claim is left over.
-            let kept: Vec<_> =
-                service.shows.iter().copied().filter(|shown| addrs.contains(shown)).collect();
+            let kept = service.shown_of(addrs);
             let said = (!refusals.is_empty()).then(|| status::Said::refused(&kept, refusals));
             self.publish(service, Some(kept), said.as_ref(), now, effects);
             return;

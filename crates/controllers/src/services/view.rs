@@ -147,6 +147,13 @@ pub(crate) struct ServiceView {
     pub conditions: Vec<Condition>,
 }
 
+impl ServiceView {
+    /// Those of the addresses it shows that are among these, in its own order.
+    pub(crate) fn shown_of(&self, addrs: &[IpAddr]) -> Vec<IpAddr> {
+        self.shows.iter().copied().filter(|shown| addrs.contains(shown)).collect()
+    }
+}
+
 /// A Service, of any type, that carries what a replaced operator left behind, or what we wrote on it
 /// when it was of type `LoadBalancer`.
 #[derive(Clone, Debug, PartialEq, Eq)]

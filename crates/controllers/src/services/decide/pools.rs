@@ -28,7 +28,7 @@ pub(super) fn candidates<'a>(world: &'a World, service: &ServiceView) -> [Vec<Ca
         pools.partition(|view| first.is_none_or(|first| view.rank <= first.rank));
     later.retain(|view| {
         let falls_back = first.is_some_and(|first| first.falls_back && view.place == first.place);
-        falls_back && view.rank != Rank::OnRequest
+        falls_back && is_open_to(view, service)
     });
     [asked, later]
         .map(|turn| turn.into_iter().map(|view| (view.name.clone(), Some(view))).collect())
@@ -60,10 +60,14 @@ pub(super) fn is_meant_for(world: &World, view: &PoolView, service: &ServiceView
     match &view.pool {
         Ok(pool) => (asked || pool.auto_assign) && serves(world, view, service).is_ok(),
         Err(_) => {
-            (asked || view.rank != Rank::OnRequest)
-                && serves(world, view, service) == Err(Verdict::Invalid)
+            is_open_to(view, service) && serves(world, view, service) == Err(Verdict::Invalid)
         }
     }
+}
+
+/// Whether the Service named the pool, if it must be named.
+pub(super) fn is_open_to(view: &PoolView, service: &ServiceView) -> bool {
+    service.pools.is_some() || view.rank != Rank::OnRequest
 }
 
 /// Where the Service is to show these addresses: in the annotation if it has one, else as the pool
@@ -77,8 +81,11 @@ pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[
     let shown_already = addrs.iter().any(|addr| service.shows.contains(addr));
     let from = claims.filter_map(|claim| world.pool(claim.pool.as_ref()?));
     let mut from = from.filter(|pool| !shown_already || serves(world, pool, service).is_ok());
-    let pool = from.next().or_else(|| meant_for(world, service).filter(|_| !shown_already));
-    pool.map_or(service.place, |pool| pool.place)
+    match from.next() {
+        Some(pool) => pool.place,
+        None if shown_already => service.place,
+        None => meant_for(world, service).map_or(service.place, |pool| pool.place),
+    }
 }
 
 /// Whether the Service may have an address that it asks for though no pool gives it: whoever is

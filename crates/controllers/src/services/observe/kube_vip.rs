@@ -109,7 +109,6 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
     let named = |key: &str| PoolName::new(&format!("{POOL_KIND}/{map_name}/{key}"));
     let empty = BTreeMap::new();
     let map = Arc::new(PoolMap::read(named, object.data.as_ref().unwrap_or(&empty)));
-    let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let said = |problem: &Problem| format!("{}: {}", problem.key, problem.text);
     let of_key = |entry: &KeyPool| {
         let rank = match &entry.namespaces {
@@ -117,10 +116,7 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
             Scope::OnlyOne(_) => Rank::OfNamespace,
             Scope::AllBut(_) => Rank::Fallback,
         };
-        let object = format!("{namespace}/{map_name}").into();
-        let uid = text(metadata.uid.as_deref());
-        let mut view = PoolView::empty(named(&entry.key), PoolSource::ConfigMap, object, uid);
-        view.version = version(metadata);
+        let mut view = empty_view(named(&entry.key), metadata);
         view.pool = entry.pool.clone().map_err(|problems| problems.iter().map(said).collect());
         if let Ok(pool) = &mut view.pool {
             pool.priority = match rank {
@@ -140,7 +136,7 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
     };
     let mut views: Vec<_> = map.pools.iter().map(of_key).collect();
     if views.is_empty() && !map.problems.is_empty() {
-        views.push(nobodys(map_name, namespace, metadata));
+        views.push(nobodys(map_name, metadata));
     }
     if let Some(first) = views.first_mut() {
         let more = Some(map.problems_left_out).filter(|count| *count > 0);
@@ -151,14 +147,20 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
 }
 
 /// A pool for nobody, which tells what is wrong with a map that has no other.
-fn nobodys(map_name: &str, namespace: &str, metadata: &ObjectMeta) -> PoolView {
+fn nobodys(map_name: &str, metadata: &ObjectMeta) -> PoolView {
     let name = PoolName::new(&format!("{POOL_KIND}/{map_name}"));
-    let object = format!("{namespace}/{map_name}").into();
-    let uid = text(metadata.uid.as_deref());
-    let mut view = PoolView::empty(name.clone(), PoolSource::ConfigMap, object, uid);
-    view.version = version(metadata);
+    let mut view = empty_view(name.clone(), metadata);
     view.pool = Ok(Pool::new(name, [], []));
     view.scope = Some(Scope::OnlyOne(String::new()));
     view.rank = Rank::OnRequest;
+    view
+}
+
+/// A pool of the map without addresses.
+fn empty_view(name: PoolName, map: &ObjectMeta) -> PoolView {
+    let object = [&map.namespace, &map.name].map(|text| text.as_deref().unwrap_or_default());
+    let uid = text(map.uid.as_deref());
+    let mut view = PoolView::empty(name, PoolSource::ConfigMap, object.join("/").into(), uid);
+    view.version = version(map);
     view
 }

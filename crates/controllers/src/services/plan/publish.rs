@@ -32,18 +32,16 @@ impl Planner {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let place = decide::place(&self.world, service, shown.as_deref().unwrap_or_default());
+        let hides = |addrs: &[IpAddr]| service.shows.iter().any(|addr| !addrs.contains(addr));
         let unmarked =
             service.unmarked && self.world.annotated.classes.include(service.class.as_ref());
-        // Once it is annotated, its status is another's. What must go from there goes before.
-        let stays = shown.as_ref().map(|addrs| {
-            let shows = service.shows.iter().copied();
-            shows.filter(|addr| addrs.contains(addr)).collect::<Vec<_>>()
-        });
-        let to_withdraw =
-            stays.filter(|stays| service.place == Place::Status && *stays != service.shows);
         match place {
-            Place::Annotation if to_withdraw.is_some() => {
-                self.write_status(service, to_withdraw, None, now, effects)
+            // Once it is annotated, its status is another's. What must go from there goes before.
+            Place::Annotation
+                if service.place == Place::Status && shown.as_deref().is_some_and(hides) =>
+            {
+                let stays = shown.map(|addrs| service.shown_of(&addrs));
+                self.write_status(service, stays, None, now, effects)
             }
             Place::Annotation if shown.is_some() || unmarked => {
                 self.annotate(service, shown, said, now, effects)
