@@ -24,7 +24,7 @@ use serde_json::json;
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard, OnceCell};
 
 pub(crate) use quiet::{quiet, quiet_since, renews_the_lease, writes_only};
-pub(crate) use tenant::{Dialect, Tenant, allocated, ip};
+pub(crate) use tenant::{Dialect, Tenant, allocated, describe, ip};
 
 use crate::kube_vip::Map;
 

@@ -103,7 +103,7 @@ pub(super) fn any_map_edit(random: &mut Random) -> Value {
         0 => map_with("10.40.3.20-10.40.3.60"),
         1 => map_with("10.40.3.20-10.40.3"),
         2 => {
-            let mut map = map_with("10.40.3.0-10.40.3.40,fd00:43::1-fd00:43::3f");
+            let mut map = map();
             map["data"]["search-order"] = json!("desc");
             map
         }

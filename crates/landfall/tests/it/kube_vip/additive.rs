@@ -1,7 +1,8 @@
 //! Keys that kube-vip-cloud-provider does not know, and what they do through the real operator.
 
 use k8s_openapi::api::core::v1::Service;
-use landfall_testkit::builders::{load_balancer, pool};
+use landfall_api::words;
+use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
 use serde_json::json;
 
 use super::{Map, annotated, from_json, marks, played};
@@ -9,8 +10,7 @@ use crate::stage::arena;
 
 /// A Service that asks for pools.
 fn asking(name: &str, pools: &str) -> Service {
-    let asks = json!({"metadata": {"annotations": {"landfall.dev/pool": pools}}});
-    from_json(load_balancer(name), &[asks])
+    load_balancer(name).annotated(words::ANNOTATION_POOL, pools)
 }
 
 #[tokio::test]
@@ -33,8 +33,7 @@ async fn what_is_excluded_is_not_given_and_an_order_holds_for_one_pool() {
             annotated(&rest.services, name, addr).await;
         }
         // Nor does it help to ask for it.
-        let asks = json!({"spec": {"loadBalancerIP": "10.20.0.9"}});
-        shop.create(from_json(load_balancer("d"), &[asks])).await;
+        shop.create(load_balancer("d").asking("10.20.0.9")).await;
         shop.says("d", "False", "Excluded", "10.20.0.9 is excluded by ConfigMap/kubevip/cidr-shop")
             .await;
         rest.clear().await;

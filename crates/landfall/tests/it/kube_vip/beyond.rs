@@ -1,6 +1,6 @@
 //! What no test of the original pins down.
 
-use landfall_testkit::builders::load_balancer;
+use landfall_testkit::builders::{ServiceBuilder as _, load_balancer};
 use serde_json::{Value, json};
 
 use super::{Map, annotated, carries, from_json, played};
@@ -10,10 +10,6 @@ const ADDRESSES: &str = "kube-vip.io/loadbalancerIPs";
 
 fn annotation(value: &str) -> Value {
     json!({"metadata": {"annotations": {ADDRESSES: value}}})
-}
-
-fn asking(addr: &str) -> Value {
-    json!({"spec": {"loadBalancerIP": addr}})
 }
 
 fn both_families(policy: &str) -> Value {
@@ -189,7 +185,7 @@ async fn an_address_outside_every_pool_is_theirs_who_wrote_it_and_says_so() {
         tenant.says("web", "True", "OutsidePool", "192.0.2.7").await;
         let marks = json!({"implementation": "kube-vip", "addresses": "192.0.2.7"});
         carries(&tenant.services, "web", "outside", &marks).await;
-        tenant.create(from_json(load_balancer("spec"), &[asking("192.0.2.8")])).await;
+        tenant.create(load_balancer("spec").asking("192.0.2.8")).await;
         let marks =
             json!({"implementation": "kube-vip", "addresses": "192.0.2.8", "spec": "192.0.2.8"});
         carries(&tenant.services, "spec", "outside by spec", &marks).await;
@@ -210,12 +206,12 @@ async fn where_only_pools_give_a_request_outside_them_is_refused() {
     for (name, addr, reason) in
         [("outside", "192.0.2.8", "OutsideEveryPool"), ("others", "10.34.1.1", "NotSelected")]
     {
-        tenant.create(from_json(load_balancer(name), &[asking(addr)])).await;
+        tenant.create(load_balancer(name).asking(addr)).await;
         tenant.says(name, "False", reason, addr).await;
         carries(&tenant.services, name, "waits", &json!({"spec": addr})).await;
     }
     // It is in the pool, which does not give it to who does not ask.
-    tenant.create(from_json(load_balancer("web"), &[asking("10.34.0.0")])).await;
+    tenant.create(load_balancer("web").asking("10.34.0.0")).await;
     annotated(&tenant.services, "web", "10.34.0.0").await;
     tenant.ask("web", "192.0.2.9").await;
     tenant.says("web", "False", "OutsideEveryPool", "192.0.2.9").await;

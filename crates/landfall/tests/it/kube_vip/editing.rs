@@ -3,6 +3,7 @@
 use landfall_testkit::builders::load_balancer;
 use serde_json::{Value, json};
 
+use super::writing::CLEANUP;
 use super::{Map, annotated, carries, from_json, played};
 use crate::stage::{Tenant, arena};
 
@@ -86,8 +87,7 @@ async fn who_asks_for_what_another_has_is_told_and_so_is_the_other() {
 #[tokio::test]
 async fn a_service_that_stops_being_a_load_balancer_keeps_nothing_of_it() {
     served("type", async |_, tenant| {
-        let cleanup =
-            json!({"metadata": {"finalizers": ["service.kubernetes.io/load-balancer-cleanup"]}});
+        let cleanup = json!({"metadata": {"finalizers": [CLEANUP]}});
         tenant.patch("web", cleanup).await;
         tenant.patch("web", json!({"spec": {"type": "ClusterIP"}})).await;
         carries(&tenant.services, "web", "no LoadBalancer", &json!({})).await;

@@ -12,7 +12,7 @@ use landfall_testkit::{Operator, wait};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::stage::{Arena, Dialect, LONG, Tenant, allocated, arena, ip};
+use crate::stage::{Arena, Dialect, LONG, Tenant, arena, describe, ip};
 
 /// What users do at the same time.
 const USERS: usize = 12;
@@ -59,9 +59,8 @@ pub(crate) async fn all_served(tenant: &Tenant) -> Snapshot {
                     let other = holder
                         .is_some_and(|ip| ip.spec.holders.iter().any(|other| other.name != name));
                     if !other {
-                        let says = allocated(service).map(|said| said.message.clone());
-                        problems
-                            .push(format!("{name} asks for {asked}, shows {shows:?}: {says:?}"));
+                        let seen = describe(service);
+                        problems.push(format!("{name} asks for {asked}, shows {seen}"));
                     }
                 }
             }

@@ -317,7 +317,8 @@ pub(crate) fn allocated(service: &Service) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == words::CONDITION_ALLOCATED)
 }
 
-fn describe(service: &Service) -> String {
+/// What a Service shows and says, for people.
+pub(crate) fn describe(service: &Service) -> String {
     let condition = allocated(service)
         .map(|condition| (&condition.status, &condition.reason, &condition.message));
     format!("{:?}, {condition:?}", cluster::shown(service))
