@@ -187,8 +187,12 @@ pub enum Verdict {
     Missing,
     /// It serves another `loadBalancerClass`.
     OtherClass,
+    /// It is that of certain namespaces by its very name, and this is none of them.
+    OfOtherNamespaces,
     /// Its `namespaceSelector` does not match.
     OtherNamespaces,
+    /// The Service wants nothing that is shown where its addresses are.
+    Ignored,
     /// Its `serviceSelector` does not match.
     OtherServices,
     /// It serves only those that ask for one of its addresses.
@@ -209,9 +213,12 @@ impl Verdict {
     /// The reason this verdict stands for when it is the nearest to a "yes".
     pub const fn reason(self) -> Reason {
         match self {
-            Self::NotAsked | Self::OtherNamespaces | Self::OtherServices | Self::OnRequestOnly => {
-                Reason::NotSelected
-            }
+            Self::NotAsked
+            | Self::OfOtherNamespaces
+            | Self::OtherNamespaces
+            | Self::Ignored
+            | Self::OtherServices
+            | Self::OnRequestOnly => Reason::NotSelected,
             Self::OtherClass => Reason::ClassUnknown,
             Self::Missing => Reason::PoolUnknown,
             Self::OverQuota(_) => Reason::QuotaExceeded,
@@ -231,7 +238,9 @@ impl fmt::Display for Verdict {
             Self::OverQuota(limit) => {
                 write!(f, "the namespace may hold {limit} of its addresses and does")
             }
+            Self::OfOtherNamespaces => f.write_str("it is for other namespaces"),
             Self::OtherNamespaces => f.write_str("its namespaceSelector does not match"),
+            Self::Ignored => f.write_str("the Service tells kube-vip to ignore it"),
             Self::OtherServices => f.write_str("its serviceSelector does not match"),
             Self::OtherClass => f.write_str("it serves another loadBalancerClass"),
             Self::OnRequestOnly => f.write_str("it serves only requests for its addresses"),

@@ -57,7 +57,9 @@ impl Wait {
             Verdict::NotAsked
             | Verdict::Missing
             | Verdict::OtherClass
+            | Verdict::OfOtherNamespaces
             | Verdict::OtherNamespaces
+            | Verdict::Ignored
             | Verdict::OtherServices
             | Verdict::OnRequestOnly => return,
         }

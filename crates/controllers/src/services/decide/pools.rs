@@ -38,7 +38,7 @@ pub(super) fn candidates<'a>(world: &'a World, service: &ServiceView) -> [Vec<Ca
 /// about the pools of all other namespaces, nor what is wrong with one that he did not ask for.
 fn concerns(world: &World, view: &PoolView, service: &ServiceView) -> bool {
     match view.rank {
-        Rank::OfNamespace => serves(world, view, service) != Err(Verdict::OtherNamespaces),
+        Rank::OfNamespace => serves(world, view, service) != Err(Verdict::OfOtherNamespaces),
         Rank::Usual | Rank::Fallback => true,
         Rank::OnRequest => serves(world, view, service).is_ok(),
     }
@@ -202,14 +202,18 @@ pub(super) fn serves(world: &World, view: &PoolView, service: &ServiceView) -> R
         return Err(Verdict::OtherClass);
     }
     let namespace = service.key.namespace();
+    if view.scope.as_ref().is_some_and(|scope| !scope.includes(namespace)) {
+        return Err(Verdict::OfOtherNamespaces);
+    }
     let outside = |selector: &Selector| !selector.matches(world.namespace_labels(namespace));
-    if view.scope.as_ref().is_some_and(|scope| !scope.includes(namespace))
-        || view.namespaces.as_ref().is_some_and(outside)
-    {
+    if view.namespaces.as_ref().is_some_and(outside) {
         return Err(Verdict::OtherNamespaces);
     }
+    if service.shuns == Some(view.place) {
+        return Err(Verdict::Ignored);
+    }
     let selected = |selector: &Selector| selector.matches(&service.labels);
-    if service.shuns == Some(view.place) || !view.services.as_ref().is_none_or(selected) {
+    if !view.services.as_ref().is_none_or(selected) {
         return Err(Verdict::OtherServices);
     }
     // Last: a bad pool is no reason for those it would not serve anyway.

@@ -116,7 +116,8 @@ async fn a_pool_with_a_name_serves_who_asks_for_it_on_an_interface_of_its_own() 
         rest.create(load_balancer("bare")).await;
         rest.says("bare", "False", "NotSelected", "ConfigMap/kubevip/range-global.spare").await;
         rest.create(asking("foreign", "ConfigMap/kubevip/cidr-shop.dmz")).await;
-        rest.says("foreign", "False", "NotSelected", "ConfigMap/kubevip/cidr-shop.dmz").await;
+        rest.says("foreign", "False", "NotSelected", "cidr-shop.dmz: it is for other namespaces")
+            .await;
         rest.create(asking("spare", "ConfigMap/kubevip/range-global.spare")).await;
         let spare = annotated(&rest.services, "spare", "10.22.3.2").await;
         assert_eq!(marks(&spare)["interface"], json!(null));

@@ -232,7 +232,7 @@ async fn an_ignored_service_gets_nothing() {
         map.says(&json!({"cidr-global": "10.0.0.1/32"})).await;
         let ignored = json!({"metadata": {"annotations": {"kube-vip.io/ignore": "true"}}});
         tenant.create(from_json(load_balancer("ignored"), &[ignored])).await;
-        tenant.says("ignored", "False", "NotSelected", "").await;
+        tenant.says("ignored", "False", "NotSelected", "tells kube-vip to ignore it").await;
         tenant.create(load_balancer("web")).await;
         annotated(&tenant.services, "web", "10.0.0.1").await;
     })
