@@ -42,6 +42,24 @@ impl Stack {
     }
 }
 
+/// Who is served from a pool without naming it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// Its namespace, before any other pool.
+    OfNamespace,
+    Everybody,
+    /// Whoever has no other pool.
+    Rest,
+    Nobody,
+}
+
+/// Which namespaces a pool names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    Only(Name),
+    AllBut(Name),
+}
+
 /// One field of a pool, as an administrator changes it.
 #[derive(Clone, Debug)]
 pub(super) enum PoolEdit {
@@ -63,6 +81,10 @@ pub(super) enum PoolEdit {
     /// Seconds.
     RetainFor(Option<i64>),
     Broken(bool),
+    Rank(Rank),
+    /// Whether pools of a later rank help out.
+    FallsBack(bool),
+    Scope(Option<Scope>),
 }
 
 /// One thing that happens.
@@ -202,6 +224,14 @@ fn terms() -> impl Strategy<Value = Option<Terms>> {
 
 fn pool_edit() -> impl Strategy<Value = PoolEdit> {
     let few = |max: u32| prop::option::weighted(0.3, 0..=max);
+    let rank = prop_oneof![
+        2 => Just(Rank::OfNamespace),
+        4 => Just(Rank::Everybody),
+        3 => Just(Rank::Rest),
+        1 => Just(Rank::Nobody),
+    ];
+    let scope = (select(&NAMESPACES[..]), prop::bool::weighted(0.7))
+        .prop_map(|(name, only)| if only { Scope::Only(name) } else { Scope::AllBut(name) });
     prop_oneof![
         4 => range(LAST_V4).prop_map(PoolEdit::V4),
         3 => range(LAST_V6).prop_map(PoolEdit::V6),
@@ -216,6 +246,9 @@ fn pool_edit() -> impl Strategy<Value = PoolEdit> {
         2 => (few(3), few(3)).prop_map(|(each, shop)| PoolEdit::Quota(each, shop)),
         2 => prop::option::of(select(&[3, 31][..])).prop_map(PoolEdit::RetainFor),
         1 => prop::bool::weighted(0.2).prop_map(PoolEdit::Broken),
+        2 => rank.prop_map(PoolEdit::Rank),
+        1 => any::<bool>().prop_map(PoolEdit::FallsBack),
+        1 => prop::option::weighted(0.4, scope).prop_map(PoolEdit::Scope),
     ]
 }
 

@@ -159,14 +159,16 @@ fn could_have(sim: &Sim, model: &Model, name: Name, family: Family) -> Vec<IpAdd
     let service = &model.services[name];
     let (namespace, _) = name.split_once('/').unwrap();
     let mut possible = Vec::new();
-    for (pool_name, pool) in &model.pools {
-        let asked = service.pools.contains(pool_name);
+    for pool_name in model.turns(name).concat() {
+        let Some(pool) = model.pools.get(pool_name) else { continue };
+        let asked = service.pools.contains(&pool_name);
         let held = sim.cluster.claims.values().filter(|claim| {
-            let of_pool = claim.pool.as_ref().is_some_and(|of| of.as_str() == *pool_name);
+            let of_pool = claim.pool.as_ref().is_some_and(|of| of.as_str() == pool_name);
             of_pool && claim.holders().iter().any(|holder| holder.key.namespace() == namespace)
         });
         let serves = pool.class == service.class
-            && (asked || (service.pools.is_empty() && pool.auto_assign))
+            && (asked || (service.pools.is_empty() && pool.gives_unasked()))
+            && !pool.is_of_others(namespace)
             && (!pool.some_services || service.labelled)
             && (!pool.some_namespaces || model.labelled_namespaces.contains(namespace))
             && !pool.drain

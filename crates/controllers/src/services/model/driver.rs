@@ -4,16 +4,16 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
 use kube::core::Selector;
-use landfall_api::Quota;
+use landfall_api::{Quota, kube_vip};
 use landfall_ipam::{AddrBlock, Family, PoolName, Refusal};
 
 use super::{
     super::{
         classes::Classes,
         sim::Sim,
-        view::{Outsider, PoolView, Request, Reservation, ServiceKey},
+        view::{self, Outsider, PoolView, Request, Reservation, ServiceKey},
     },
-    acts::{Act, NODES, Name, Stack},
+    acts::{Act, NODES, Name, Rank, Scope, Stack},
     reference::{Model, Pool},
 };
 
@@ -139,12 +139,23 @@ fn write_pool(view: &mut PoolView, pool: &Pool) {
         written = written.avoid_ends(blocks);
     }
     written.priority = pool.priority;
-    written.auto_assign = pool.auto_assign;
+    written.auto_assign = pool.gives_unasked();
     written.drain = pool.drain;
     view.pool = if pool.broken { Err(vec!["it cannot be read".to_owned()]) } else { Ok(written) };
     let selector = || Selector::from_iter([LABEL]);
     view.namespaces = pool.some_namespaces.then(selector);
     view.services = pool.some_services.then(selector);
+    view.scope = pool.scope.map(|scope| match scope {
+        Scope::Only(name) => kube_vip::Scope::OnlyOne(name.to_owned()),
+        Scope::AllBut(name) => kube_vip::Scope::AllBut([name.to_owned()].into()),
+    });
+    view.rank = match pool.rank {
+        Rank::OfNamespace => view::Rank::OfNamespace,
+        Rank::Everybody => view::Rank::Usual,
+        Rank::Rest => view::Rank::Fallback,
+        Rank::Nobody => view::Rank::OnRequest,
+    };
+    view.falls_back = pool.falls_back;
     view.classes = Classes::one(pool.class);
     let limit = |limit: u32| i32::try_from(limit).unwrap();
     let (each, shop) = pool.quota;

@@ -7,7 +7,7 @@ use std::{
 
 use landfall_ipam::{Family, Reason, Terms};
 
-use super::acts::{Act, Name, PoolEdit, Stack, v4, v6};
+use super::acts::{Act, Name, PoolEdit, Rank, Scope, Stack, v4, v6};
 
 /// A Service as its owner wrote it, and what it should have and say.
 #[derive(Clone, Debug)]
@@ -64,6 +64,9 @@ pub(super) struct Pool {
     pub(super) quota: (Option<u32>, Option<u32>),
     pub(super) retain_for: Option<i64>,
     pub(super) broken: bool,
+    pub(super) rank: Rank,
+    pub(super) falls_back: bool,
+    pub(super) scope: Option<Scope>,
 }
 
 impl Default for Pool {
@@ -82,6 +85,9 @@ impl Default for Pool {
             quota: (None, None),
             retain_for: None,
             broken: false,
+            rank: Rank::Everybody,
+            falls_back: false,
+            scope: None,
         }
     }
 }
@@ -102,6 +108,9 @@ impl Pool {
             PoolEdit::Quota(each, shop) => self.quota = (*each, *shop),
             PoolEdit::RetainFor(seconds) => self.retain_for = *seconds,
             PoolEdit::Broken(on) => self.broken = *on,
+            PoolEdit::Rank(rank) => self.rank = *rank,
+            PoolEdit::FallsBack(on) => self.falls_back = *on,
+            PoolEdit::Scope(scope) => self.scope = *scope,
         }
     }
 
@@ -111,6 +120,20 @@ impl Pool {
             range.into_iter().flat_map(move |(first, last)| (first..=last).map(addr))
         };
         if self.broken { Vec::new() } else { run(self.v4, v4).chain(run(self.v6, v6)).collect() }
+    }
+
+    /// Whether it may give to those who do not ask for it or its addresses.
+    pub(super) fn gives_unasked(&self) -> bool {
+        self.auto_assign && self.rank != Rank::Nobody
+    }
+
+    /// Whether it is that of other namespaces, by their names.
+    pub(super) fn is_of_others(&self, namespace: &str) -> bool {
+        match self.scope {
+            None => false,
+            Some(Scope::Only(name)) => name != namespace,
+            Some(Scope::AllBut(name)) => name == namespace,
+        }
     }
 
     pub(super) fn has_family(&self, family: Family) -> bool {

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use landfall_ipam::{Family, Reason, Terms};
 
 use super::{
-    acts::{Name, Stack},
+    acts::{Name, Rank, Stack},
     reference::{Claim, Holder, Model, No, Pool, Reserved, Says, Service, split},
 };
 
@@ -15,13 +15,14 @@ type Verdict = (u8, Reason);
 const NOT_ASKED: Verdict = (0, Reason::NotSelected);
 const MISSING: Verdict = (1, Reason::PoolUnknown);
 const OTHER_CLASS: Verdict = (2, Reason::ClassUnknown);
-const NOT_SELECTED: Verdict = (3, Reason::NotSelected);
-const NO_FAMILY: Verdict = (4, Reason::FamilyMissing);
-const BROKEN: Verdict = (5, Reason::PoolInvalid);
-const HELD_BACK: Verdict = (6, Reason::Excluded);
-const DRAINING: Verdict = (7, Reason::Draining);
-const OVER_QUOTA: Verdict = (8, Reason::QuotaExceeded);
-const FULL: Verdict = (9, Reason::Exhausted);
+const OF_OTHERS: Verdict = (3, Reason::NotSelected);
+const NOT_SELECTED: Verdict = (4, Reason::NotSelected);
+const NO_FAMILY: Verdict = (5, Reason::FamilyMissing);
+const BROKEN: Verdict = (6, Reason::PoolInvalid);
+const HELD_BACK: Verdict = (7, Reason::Excluded);
+const DRAINING: Verdict = (8, Reason::Draining);
+const OVER_QUOTA: Verdict = (9, Reason::QuotaExceeded);
+const FULL: Verdict = (10, Reason::Exhausted);
 /// From here on the pool would serve, if only it could.
 const WOULD_SERVE: u8 = NO_FAMILY.0;
 
@@ -268,42 +269,51 @@ impl Model {
         if let Some(addr) = self.kept(name, family) {
             return Ok(Some((addr, self.first_pool(addr))));
         }
-        if let Some(given) = self.joinable(name, family, also) {
-            return Ok(Some(given).filter(|(addr, _)| !self.fresh.contains(addr)));
-        }
-        let service = &self.services[name];
         let mut verdicts = Vec::new();
-        for pool_name in self.asked_pools(service) {
-            let given = self.pools.get(pool_name).ok_or(MISSING).and_then(|pool| {
-                self.serves(pool, name)?;
-                if !pool.has_family(family) {
-                    return Err(NO_FAMILY);
+        for pools in self.turns(name) {
+            if let Some(given) = self.joinable(name, family, also, &pools) {
+                return Ok(Some(given).filter(|(addr, _)| !self.fresh.contains(addr)));
+            }
+            for pool in pools {
+                match self.free(name, family, also, pool) {
+                    Ok(addr) => return Ok(Some((addr, Some(pool)))),
+                    Err(verdict) => verdicts.push((pool, verdict)),
                 }
-                if !pool.auto_assign && service.pools.is_empty() {
-                    return Err(NOT_SELECTED);
-                }
-                if pool.drain {
-                    return Err(DRAINING);
-                }
-                if self.over_quota(pool_name, name, None, also) {
-                    return Err(OVER_QUOTA);
-                }
-                let mut covered = pool.covers().into_iter();
-                let free = covered.find(|addr| {
-                    Family::of(*addr) == family
-                        && !self.claims.contains_key(addr)
-                        && !self.is_outsiders(*addr)
-                        && self.excluded_by(*addr).is_none()
-                        && !pool.holds_back(*addr)
-                });
-                free.ok_or(FULL)
-            });
-            match given {
-                Ok(addr) => return Ok(Some((addr, Some(pool_name)))),
-                Err(verdict) => verdicts.push((pool_name, verdict)),
             }
         }
         Err(nearest(&verdicts, Reason::NoPool, false))
+    }
+
+    /// The lowest free address of a family that a pool gives a Service, or why it gives none.
+    fn free(
+        &self,
+        name: Name,
+        family: Family,
+        also: &[Given],
+        pool_name: Name,
+    ) -> Result<IpAddr, Verdict> {
+        let pool = self.pools.get(pool_name).ok_or(MISSING)?;
+        self.serves(pool, name)?;
+        if !pool.has_family(family) {
+            return Err(NO_FAMILY);
+        }
+        if !pool.gives_unasked() && self.services[name].pools.is_empty() {
+            return Err(NOT_SELECTED);
+        }
+        if pool.drain {
+            return Err(DRAINING);
+        }
+        if self.over_quota(pool_name, name, None, also) {
+            return Err(OVER_QUOTA);
+        }
+        let free = pool.covers().into_iter().find(|addr| {
+            Family::of(*addr) == family
+                && !self.claims.contains_key(addr)
+                && !self.is_outsiders(*addr)
+                && self.excluded_by(*addr).is_none()
+                && !pool.holds_back(*addr)
+        });
+        free.ok_or(FULL)
     }
 
     /// The address that is kept for a Service: for it by name before for any of its namespace, then
@@ -330,8 +340,14 @@ impl Model {
     }
 
     /// The lowest address that a Service may share with those who have it.
-    fn joinable(&self, name: Name, family: Family, also: &[Given]) -> Option<Given> {
-        let service = &self.services[name];
+    fn joinable(
+        &self,
+        name: Name,
+        family: Family,
+        also: &[Given],
+        pools: &[Name],
+    ) -> Option<Given> {
+        let named = !self.services[name].pools.is_empty();
         for (addr, claim) in &self.claims {
             if Family::of(*addr) != family
                 || self.may_join(name, claim).is_err()
@@ -340,9 +356,10 @@ impl Model {
             {
                 continue;
             }
-            let by = self.asked_pools(service).into_iter().find(|pool_name| {
+            let by = pools.iter().copied().find(|pool_name| {
                 self.pools.get(pool_name).is_some_and(|pool| {
-                    pool.covers().contains(addr)
+                    (named || pool.rank != Rank::Nobody)
+                        && pool.covers().contains(addr)
                         && !pool.holds_back(*addr)
                         && !pool.drain
                         && self.serves(pool, name).is_ok()
@@ -441,6 +458,9 @@ impl Model {
         if pool.class != service.class {
             return Err(OTHER_CLASS);
         }
+        if pool.is_of_others(split(name).0) {
+            return Err(OF_OTHERS);
+        }
         if pool.some_namespaces && !self.labelled_namespaces.contains(split(name).0) {
             return Err(NOT_SELECTED);
         }
@@ -477,7 +497,7 @@ impl Model {
     }
 
     /// Lowest priority first, then by name; broken ones last.
-    pub(super) fn pools_in_order(&self) -> Vec<Name> {
+    fn pools_by_priority(&self) -> Vec<Name> {
         let mut all: Vec<_> = self.pools.iter().collect();
         all.sort_by_key(|(name, pool)| {
             (pool.broken, if pool.broken { 0 } else { pool.priority }, **name)
@@ -485,19 +505,49 @@ impl Model {
         all.into_iter().map(|(name, _)| *name).collect()
     }
 
-    /// The pools that a Service asks for, in its order, or all.
-    fn asked_pools(&self, service: &Service) -> Vec<Name> {
-        if service.pools.is_empty() { self.pools_in_order() } else { service.pools.clone() }
+    /// The same, rank by rank.
+    fn pools_in_order(&self) -> Vec<Name> {
+        let mut all = self.pools_by_priority();
+        all.sort_by_key(|name| self.pools[name].rank);
+        all
+    }
+
+    /// The pools that a Service asks for, in its order. Without any, those up to the rank in which the
+    /// first is meant for it, and then, if that one lets others help out, those of the later ranks.
+    pub(super) fn turns(&self, name: Name) -> [Vec<Name>; 2] {
+        let service = &self.services[name];
+        if !service.pools.is_empty() {
+            return [service.pools.clone(), Vec::new()];
+        }
+        let is_meant = |pool: &&Pool| match self.serves(pool, name) {
+            Ok(()) => pool.gives_unasked(),
+            Err(verdict) => verdict == BROKEN && pool.rank != Rank::Nobody,
+        };
+        let mut pools: Vec<_> =
+            self.pools_in_order().into_iter().map(|pool| (pool, &self.pools[pool])).collect();
+        let first = pools.iter().map(|(_, pool)| *pool).find(is_meant);
+        let last_rank = first.map_or(Rank::Nobody, |first| first.rank);
+        // Nobody wants to read about the pools of others.
+        pools.retain(|(_, pool)| match pool.rank {
+            Rank::OfNamespace => self.serves(pool, name) != Err(OF_OTHERS),
+            Rank::Everybody | Rank::Rest => true,
+            Rank::Nobody => self.serves(pool, name).is_ok(),
+        });
+        let (now, mut later): (Vec<_>, Vec<_>) =
+            pools.into_iter().partition(|(_, pool)| pool.rank <= last_rank);
+        let helped = first.is_some_and(|first| first.falls_back);
+        later.retain(|(_, pool)| helped && pool.rank != Rank::Nobody);
+        [now, later].map(|turn| turn.into_iter().map(|(pool, _)| pool).collect())
     }
 
     /// The first pool that covers an address.
     pub(super) fn first_pool(&self, addr: IpAddr) -> Option<Name> {
-        self.pools_in_order().into_iter().find(|name| self.pools[name].covers().contains(&addr))
+        self.pools_by_priority().into_iter().find(|name| self.pools[name].covers().contains(&addr))
     }
 
     /// The first pool that covers an address and excludes it.
     pub(super) fn excluded_by(&self, addr: IpAddr) -> Option<Name> {
-        self.pools_in_order().into_iter().find(|name| {
+        self.pools_by_priority().into_iter().find(|name| {
             let pool = &self.pools[name];
             pool.covers().contains(&addr) && pool.excluded.contains(&addr)
         })
