@@ -439,7 +439,9 @@ impl Track {
         for addr in &seen.shows {
             if !self.held.iter().any(|held| held.addr == *addr) {
                 let wish = seen.wish.clone();
-                self.held.push(Held { addr: *addr, wish, free_to_go: false });
+                // Its user may have asked for another one before anybody looked.
+                let free_to_go = !wish.keeps(*addr, &wish);
+                self.held.push(Held { addr: *addr, wish, free_to_go });
             }
         }
     }

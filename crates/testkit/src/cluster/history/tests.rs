@@ -142,6 +142,11 @@ fn an_address_goes_only_if_its_user_wanted_something_else_meanwhile() {
             "[]",
         ),
         (
+            "asked for before anybody looked, served later",
+            vec![wanting("web", &[A], asking(B)), shows("web", &[B])],
+            "[]",
+        ),
+        (
             "asked for what it has",
             vec![given(), wanting("web", &[B], asking(A))],
             "[Another(10.0.0.2)]",
