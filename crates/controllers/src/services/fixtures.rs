@@ -36,6 +36,7 @@ pub(super) fn service(key: &str) -> ServiceView {
         shows_other: false,
         place: Place::Status,
         unmarked: false,
+        illegible: false,
         shuns: None,
         conditions: Vec::new(),
     }

@@ -69,6 +69,7 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
     // What stands in both was written by whoever gave it the address.
     let spec_ip =
         spec_ip.filter(|text| !text.parse().is_ok_and(|addr: IpAddr| annotated.contains(&addr)));
+    let illegible = problem.is_some();
     let request = match (problem, &terms) {
         (Some(refusal), _) => Request::Bad(refusal),
         (None, Err(refusal)) => Request::Bad(refusal.clone()),
@@ -97,6 +98,7 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
         place,
         shows_other: place == Place::Status && in_status.len() < ingress.len(),
         unmarked: carried.annotated.is_some() && (!carried.labelled || carried.outdated),
+        illegible,
         shuns: carried.ignored.then_some(Place::Annotation),
         shows: match place {
             Place::Status => in_status,

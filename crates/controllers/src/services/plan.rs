@@ -434,7 +434,9 @@ impl Planner {
         };
         let shown = (!self.is_shown(service, addrs)).then(|| addrs.to_vec());
         if !self.publish(service, shown, Some(&said), now, effects) {
-            self.release_all_but(&service.key, addrs, now, effects);
+            // What may not be written is still shown.
+            let keep = [addrs, &service.shows].concat();
+            self.release_all_but(&service.key, &keep, now, effects);
         }
     }
 
@@ -452,7 +454,10 @@ impl Planner {
         let end_reservation = claim.reserved.as_ref().is_some_and(|kept| kept.expires.is_some());
         let of_its_pool = || Some(self.world.book.pool_of(claim.addr)?.name.clone());
         let is_unwanted = service.unwanted == Some(Family::of(claim.addr));
-        let pool = claim.pool.clone().or_else(|| of_its_pool().filter(|_| !is_unwanted));
+        // What it took of no pool stays so.
+        let is_taken = claim.holder(service).is_some_and(|holder| holder.seen.is_some());
+        let is_given = !is_unwanted && !is_taken;
+        let pool = claim.pool.clone().or_else(|| of_its_pool().filter(|_| is_given));
         self.begin_call(&service.key);
         self.count(pool.as_ref(), &new, claim.addr);
         let to_be = ClaimView {

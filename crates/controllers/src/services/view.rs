@@ -141,6 +141,8 @@ pub(crate) struct ServiceView {
     pub shows_other: bool,
     /// Whether what goes with its addresses is missing beside them, such as a label.
     pub unmarked: bool,
+    /// Whether what stands in the place is its user's to mend before anybody writes there.
+    pub illegible: bool,
     /// A place that its user does not want it shown in.
     pub shuns: Option<Place>,
     /// All its conditions, ours among them.

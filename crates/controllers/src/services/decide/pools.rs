@@ -72,7 +72,7 @@ pub(super) fn is_open_to(view: &PoolView, service: &ServiceView) -> bool {
 
 /// Where the Service is to show these addresses: in the annotation if it has one, else as the pool
 /// says that the first one is from; if there is no such pool any more, or one that is for others,
-/// where it shows them already, else as the pool that is meant for it.
+/// where it shows them already, else as the pool that has it now, or that is meant for the Service.
 pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[IpAddr]) -> Place {
     if service.place == Place::Annotation {
         return service.place;
@@ -84,7 +84,12 @@ pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[
     match from.next() {
         Some(pool) => pool.place,
         None if shown_already => service.place,
-        None => meant_for(world, service).map_or(service.place, |pool| pool.place),
+        None => {
+            let mut covering = addrs.iter().filter_map(|addr| world.book.pool_of(*addr));
+            let covering = covering.find_map(|pool| world.pool(&pool.name));
+            let pool = covering.or_else(|| meant_for(world, service));
+            pool.map_or(service.place, |pool| pool.place)
+        }
     }
 }
 

@@ -194,6 +194,31 @@ fn the_terms_of_sharing_are_read_with_a_key_and_not_without() {
 }
 
 #[test]
+fn an_annotation_is_its_users_to_mend_if_it_cannot_be_read_itself() {
+    let illegible = |annotated: &str, spec_ip: &str| {
+        let view = seen_service(json!({
+            "metadata": {
+                "namespace": "shop", "name": "web",
+                "annotations": {"kube-vip.io/loadbalancerIPs": annotated},
+            },
+            "spec": {"type": "LoadBalancer", "ipFamilies": ["IPv4"], "loadBalancerIP": spec_ip},
+        }));
+        let view = view.unwrap();
+        (matches!(view.request, Request::Bad(_)), view.illegible)
+    };
+    for (annotated, spec_ip, expected) in [
+        ("10.0.0.1", "10.0.0.1", (false, false)),
+        ("10.0.0.1", "nonsense", (true, false)),
+        ("10.0.0.1", "fd00::1", (true, false)),
+        ("10.0.0.1,nonsense", "", (true, true)),
+        ("10.0.0.1,10.0.0.2", "", (true, true)),
+        ("", "nonsense", (true, false)),
+    ] {
+        assert_eq!(illegible(annotated, spec_ip), expected, "{annotated:?} and {spec_ip:?}");
+    }
+}
+
+#[test]
 fn a_claim_survives_being_written_and_read() {
     let view = HolderView {
         key: ServiceKey::new("shop", "web"),

@@ -11,14 +11,12 @@ impl Planner {
     /// Whether a Service shows exactly these addresses where it should. In which order is its own
     /// business, and so is an annotation that its user must mend first.
     pub(super) fn is_shown(&self, service: &ServiceView, addrs: &[IpAddr]) -> bool {
-        let unreadable =
-            service.place == Place::Annotation && matches!(service.request, Request::Bad(_));
         let same = !service.shows_other
             && service.shows.len() == addrs.len()
             && addrs.iter().all(|addr| service.shows.contains(addr));
         // Who shows nothing shows nothing anywhere.
         let in_place = || decide::place(&self.world, service, addrs) == service.place;
-        unreadable || (same && (addrs.is_empty() || in_place()))
+        service.illegible || (same && (addrs.is_empty() || in_place()))
     }
 
     /// Writes what the Service is to show and say, if it differs; says whether it does. What is

@@ -232,3 +232,65 @@ fn who_moves_from_the_status_to_the_annotation_leaves_nothing_behind() {
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.3"]);
     assert_eq!(sim.cluster.wrongs, Vec::<String>::new());
 }
+
+/// Only what stands in the annotation itself is its user's to mend before anybody writes there.
+#[test]
+fn whoever_clashes_leaves_though_what_it_asks_for_makes_no_sense() {
+    let mut sim = running_in(Place::Annotation, 1);
+    share(&mut sim, "shop/a", "k", 80);
+    share(&mut sim, "shop/b", "k", 443);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.0"]);
+    let clashing = |illegible: bool| {
+        move |stored: &mut Stored| {
+            stored.view = stored.view.clone().sharing("k", 80);
+            stored.view.request = Request::Bad(Refusal::WrongFamily(ip("fd00::1")));
+            stored.view.illegible = illegible;
+        }
+    };
+    sim.cluster.edit_service("shop/b", clashing(true));
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.0"]);
+    sim.cluster.edit_service("shop/b", clashing(false));
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/b"), [] as [&str; 0]);
+    assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"]);
+}
+
+#[test]
+fn who_gets_what_another_pool_has_by_now_shows_it_where_that_one_says() {
+    let mut sim = running_in(Place::Annotation, 1);
+    let kept = Reservation { namespace: "shop".to_owned(), name: None, expires: None };
+    sim.cluster.reserve(ip("10.0.0.1"), kept);
+    sim.cluster.create_service("shop/first");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/first"), ["10.0.0.1"]);
+    sim.cluster.delete_service("shop/first");
+    let (group, others) = (PoolName::new("IPGroup/a"), PoolName::new("IPGroup/others"));
+    sim.cluster.delete_pool(&group);
+    sim.cluster.set_pool(others.as_str(), "10.0.0.0-10.0.0.3", "");
+    sim.cluster.put_pool(&others, |view| view.scope = Some(Scope::OnlyOne("other".to_owned())));
+    sim.settle();
+    sim.cluster.create_service("shop/second");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/second"), ["10.0.0.1"]);
+    let second = &sim.cluster.services[&ServiceKey::parse("shop/second").unwrap()];
+    assert_eq!(second.view.place, Place::Annotation);
+}
+
+#[test]
+fn what_no_pool_gave_is_of_none_though_one_covers_it_later() {
+    let mut sim = running_in(Place::Annotation, 1);
+    sim.cluster.create_service("shop/web");
+    sim.cluster.edit_service("shop/web", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("192.0.2.1")]);
+    });
+    sim.settle();
+    assert_eq!(sim.cluster.claims[&ip("192.0.2.1")].pool, None);
+    sim.cluster.set_pool("IPGroup/later", "192.0.2.0-192.0.2.9", "");
+    share(&mut sim, "shop/web", "k", 80);
+    sim.settle();
+    let claim = &sim.cluster.claims[&ip("192.0.2.1")];
+    assert_eq!(claim.holders()[0].terms.as_ref().unwrap().ports, ["TCP/80"], "it was written");
+    assert_eq!(claim.pool, None);
+}
