@@ -11,7 +11,7 @@ use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 
 use self::{
-    acts::{Act, any_act},
+    acts::{Act, any_act, any_dialect},
     compare::Shown,
     reference::{Model, Says},
 };
@@ -20,6 +20,7 @@ use super::sim::Sim;
 mod acts;
 mod compare;
 mod driver;
+mod pools;
 mod reference;
 mod rules;
 
@@ -28,7 +29,7 @@ impl ReferenceStateMachine for Model {
     type Transition = Act;
 
     fn init_state() -> BoxedStrategy<Self> {
-        Just(Self::default()).boxed()
+        any_dialect().prop_map(Self::new).boxed()
     }
 
     fn transitions(_: &Self) -> BoxedStrategy<Act> {

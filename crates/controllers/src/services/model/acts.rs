@@ -21,6 +21,27 @@ const CLASS: Name = "known.example/lb";
 const FOREIGN_CLASS: Name = "foreign.example/lb";
 pub(super) const NODES: [Name; 2] = ["n1", "n2"];
 
+/// Where the pools of a story have addresses shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Dialect {
+    #[default]
+    Status,
+    Annotation,
+    /// One pool so, the others so.
+    Both,
+}
+
+impl Dialect {
+    /// Whether those whom a pool serves show their addresses in the annotation.
+    pub(super) fn annotates(self, pool: Name) -> bool {
+        match self {
+            Self::Status => false,
+            Self::Annotation => true,
+            Self::Both => pool == POOLS[1],
+        }
+    }
+}
+
 /// Which families a Service has, in its own order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stack {
@@ -250,6 +271,10 @@ fn pool_edit() -> impl Strategy<Value = PoolEdit> {
         1 => any::<bool>().prop_map(PoolEdit::FallsBack),
         1 => prop::option::weighted(0.4, scope).prop_map(PoolEdit::Scope),
     ]
+}
+
+pub(super) fn any_dialect() -> impl Strategy<Value = Dialect> {
+    select(&[Dialect::Status, Dialect::Annotation, Dialect::Both][..])
 }
 
 /// Anything that may happen.

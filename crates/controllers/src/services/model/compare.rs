@@ -9,7 +9,10 @@ use std::{
 use landfall_ipam::Family;
 
 use super::{
-    super::{sim::Sim, view::ServiceKey},
+    super::{
+        sim::Sim,
+        view::{Place, ServiceKey},
+    },
     acts::{Act, Name},
     reference::{Model, Says},
 };
@@ -86,6 +89,7 @@ pub(super) fn everybody_is_served_as_promised(sim: &Sim, model: &Model) {
     assert_eq!(shown(sim), expected, "left is what they show");
     for (name, service) in &model.services {
         let view = &sim.cluster.services[&ServiceKey::parse(name).unwrap()].view;
+        assert_eq!(view.place == Place::Annotation, service.marked, "where {name} shows it");
         let said = view.conditions.first();
         let said = said.map(|said| (said.status.as_str(), said.reason.as_str()));
         let expected = service.says.map(|says| match says {

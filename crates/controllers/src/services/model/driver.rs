@@ -11,7 +11,7 @@ use super::{
     super::{
         classes::Classes,
         sim::Sim,
-        view::{self, Outsider, PoolView, Request, Reservation, ServiceKey},
+        view::{self, Outsider, Place, PoolView, Request, Reservation, ServiceKey},
     },
     acts::{Act, NODES, Name, Rank, Scope, Stack},
     reference::{Model, Pool},
@@ -44,14 +44,7 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
         Act::Type(name, load_balancer) => {
             cluster.edit_service(name, |stored| stored.load_balancer = *load_balancer);
         }
-        // As the API server allows it: only together with a change of type.
-        Act::Class(name, class) => cluster.edit_service(name, |stored| {
-            let class: Option<Arc<str>> = class.map(Arc::from);
-            if stored.load_balancer && stored.view.class != class {
-                stored.view.shows.clear();
-                stored.view.class = class;
-            }
-        }),
+        Act::Class(name, class) => change_class(sim, name, class.map(Arc::from)),
         Act::Stack(name, _) | Act::Ask(name, _) => cluster.edit_service(name, |stored| {
             let service = &after.services[name];
             stored.view.families = service.stack.families();
@@ -74,7 +67,11 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
             cluster.label_namespace(name, if *on { &[LABEL] } else { &[] });
         }
         Act::EditPool(name, _) => {
-            cluster.put_pool(&PoolName::new(name), |view| write_pool(view, &after.pools[name]));
+            cluster.put_pool(&PoolName::new(name), |view| {
+                write_pool(view, &after.pools[name]);
+                let annotates = after.dialect.annotates(name);
+                view.place = if annotates { Place::Annotation } else { Place::Status };
+            });
         }
         Act::DeletePool(name) => cluster.delete_pool(&PoolName::new(name)),
         Act::Reserve { addr, namespace, name, ends_in } => {
@@ -92,6 +89,25 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
         Act::Restart => sim.crash(0),
     }
     sim.quiet();
+}
+
+/// As the API server allows it: only together with a change of type. Who does that at once leaves
+/// nothing in the status; what is annotated is taken away in between.
+fn change_class(sim: &mut Sim, name: Name, class: Option<Arc<str>>) {
+    let stored = sim.cluster.services.get(&ServiceKey::parse(name).unwrap());
+    let Some(stored) = stored.filter(|stored| stored.load_balancer) else { return };
+    if stored.view.class == class {
+        return;
+    }
+    if stored.view.place == Place::Annotation {
+        sim.cluster.edit_service(name, |stored| stored.load_balancer = false);
+        sim.quiet();
+    }
+    sim.cluster.edit_service(name, |stored| {
+        stored.load_balancer = true;
+        stored.view.shows.clear();
+        stored.view.class = class;
+    });
 }
 
 /// A moment passes, so that pools say what they say at most once a second.

@@ -7,10 +7,11 @@ use std::{
 
 use landfall_ipam::{Family, Reason, Terms};
 
-use super::acts::{Act, Name, PoolEdit, Rank, Scope, Stack, v4, v6};
+use super::acts::{Act, Dialect, Name, PoolEdit, Rank, Scope, Stack, v4, v6};
 
 /// A Service as its owner wrote it, and what it should have and say.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a word of the story")]
 pub(super) struct Service {
     /// A number that grows with every creation: the lower, the older.
     pub(super) birth: u64,
@@ -23,10 +24,24 @@ pub(super) struct Service {
     pub(super) labelled: bool,
     pub(super) terms: Option<Terms>,
     pub(super) has: Vec<IpAddr>,
+    /// Whether it bears the marks of one that is announced from its annotation.
+    pub(super) marked: bool,
     /// Addresses that it gave up and that are its own for so many rounds more.
     pub(super) leaves: BTreeMap<IpAddr, u8>,
     pub(super) says: Option<Says>,
     pub(super) misses: Vec<No>,
+}
+
+impl Service {
+    /// It is of another type than `LoadBalancer` from now on. What it bears is taken from it before
+    /// what it had.
+    fn is_none_any_more(&mut self) {
+        self.class = None;
+        let had = std::mem::take(&mut self.has);
+        if std::mem::take(&mut self.marked) {
+            self.leaves.extend(had.into_iter().map(|addr| (addr, 1)));
+        }
+    }
 }
 
 /// What a condition says.
@@ -189,6 +204,7 @@ pub(super) fn split(service: Name) -> (Name, Name) {
 /// Everything.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
+    pub(super) dialect: Dialect,
     pub(super) services: BTreeMap<Name, Service>,
     pub(super) pools: BTreeMap<Name, Pool>,
     pub(super) labelled_namespaces: BTreeSet<Name>,
@@ -202,6 +218,10 @@ pub(super) struct Model {
 }
 
 impl Model {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self { dialect, ..Self::default() }
+    }
+
     /// Somebody does something, and everything comes to rest.
     pub(super) fn step(&mut self, act: &Act) {
         self.happen(act);
@@ -234,23 +254,18 @@ impl Model {
                 self.edit(name, |service| {
                     let (has, leaves) = (Vec::new(), BTreeMap::new());
                     let (says, misses, deleting) = (None, Vec::new(), false);
-                    let old = service.clone();
-                    *service = Service { birth, deleting, has, leaves, says, misses, ..old };
+                    let (marked, old) = (false, service.clone());
+                    *service =
+                        Service { birth, deleting, has, marked, leaves, says, misses, ..old };
                 });
             }
             Act::Type(name, load_balancer) => self.edit(name, |service| {
                 service.load_balancer = *load_balancer;
                 if !service.load_balancer {
-                    service.has.clear();
-                    service.class = None;
+                    service.is_none_any_more();
                 }
             }),
-            Act::Class(name, class) => self.edit(name, |service| {
-                if service.load_balancer && service.class != *class {
-                    service.has.clear();
-                    service.class = *class;
-                }
-            }),
+            Act::Class(name, class) => self.change_class(name, *class),
             Act::Stack(name, stack) => self.edit(name, |service| service.stack = *stack),
             Act::Ask(name, addrs) => self.edit(name, |service| service.asks.clone_from(addrs)),
             Act::AskPools(name, pools) => {
@@ -287,6 +302,25 @@ impl Model {
         }
     }
 
+    /// As the API server allows it: only together with a change of type. It empties the status by
+    /// itself, and the annotation is not its business.
+    fn change_class(&mut self, name: Name, class: Option<Name>) {
+        let Some(service) = self.services.get_mut(name) else { return };
+        if !service.load_balancer || service.class == class {
+            return;
+        }
+        if service.marked {
+            service.load_balancer = false;
+            service.is_none_any_more();
+            self.settle();
+        }
+        self.edit(name, |service| {
+            service.has.clear();
+            service.load_balancer = true;
+            service.class = class;
+        });
+    }
+
     fn create(&mut self, name: Name, terms: Option<&Terms>) {
         self.births += 1;
         let new = Service {
@@ -300,6 +334,7 @@ impl Model {
             labelled: false,
             terms: terms.cloned(),
             has: Vec::new(),
+            marked: false,
             leaves: BTreeMap::new(),
             says: None,
             misses: Vec::new(),

@@ -7,24 +7,12 @@ use landfall_ipam::{Family, Reason, Terms};
 
 use super::{
     acts::{Name, Rank, Stack},
-    reference::{Claim, Holder, Model, No, Pool, Reserved, Says, Service, split},
+    pools::{
+        DRAINING, FULL, Given, HELD_BACK, MISSING, NO_FAMILY, NOT_ASKED, NOT_SELECTED, OVER_QUOTA,
+        Verdict, nearest,
+    },
+    reference::{Claim, Holder, Model, No, Reserved, Says, Service, split},
 };
-
-/// How near a pool came to a "yes", and the reason it stands for.
-type Verdict = (u8, Reason);
-const NOT_ASKED: Verdict = (0, Reason::NotSelected);
-const MISSING: Verdict = (1, Reason::PoolUnknown);
-const OTHER_CLASS: Verdict = (2, Reason::ClassUnknown);
-const OF_OTHERS: Verdict = (3, Reason::NotSelected);
-const NOT_SELECTED: Verdict = (4, Reason::NotSelected);
-const NO_FAMILY: Verdict = (5, Reason::FamilyMissing);
-const BROKEN: Verdict = (6, Reason::PoolInvalid);
-const HELD_BACK: Verdict = (7, Reason::Excluded);
-const DRAINING: Verdict = (8, Reason::Draining);
-const OVER_QUOTA: Verdict = (9, Reason::QuotaExceeded);
-const FULL: Verdict = (10, Reason::Exhausted);
-/// From here on the pool would serve, if only it could.
-const WOULD_SERVE: u8 = NO_FAMILY.0;
 
 /// More rounds than any chain of consequences takes.
 const MOST_ROUNDS: usize = 40;
@@ -33,9 +21,6 @@ const MOST_ROUNDS: usize = 40;
 /// claim, if it moves, and the status come first, and others choose among what is free meanwhile.
 const ROUNDS_TO_MOVE: u8 = 2;
 const ROUNDS_TO_WITHDRAW: u8 = 1;
-
-/// An address for a Service, and the pool that gives it if it is new to it.
-type Given = (IpAddr, Option<Name>);
 
 impl Model {
     /// Lets everybody have what is theirs, oldest first, then takes back what was given up, until
@@ -112,23 +97,29 @@ impl Model {
             service.has.iter().copied().filter(|addr| !addrs.contains(addr)).collect();
         let mut rounds = ROUNDS_TO_WITHDRAW;
         for (addr, pool) in given {
-            let first_pool = self.first_pool(addr);
-            let claim = self.claims.entry(addr).or_default();
-            claim.pool = claim.pool.or(pool).or(first_pool);
-            if !claim.holders.iter().any(|holder| (holder.name, holder.birth) == (name, birth)) {
+            let is_new = !self.named_by(name).contains(&addr);
+            if is_new {
+                let pool = self.first_pool(addr);
+                self.claims.entry(addr).and_modify(|claim| claim.pool = claim.pool.or(pool));
                 self.fresh.insert(addr);
                 rounds = ROUNDS_TO_MOVE;
             }
+            let claim =
+                self.claims.entry(addr).or_insert_with(|| Claim { pool, ..Claim::default() });
             claim.holders.retain(|holder| holder.name != name);
             claim.holders.push(Holder { name, birth, class, terms: terms.clone() });
             // What was kept for a while has served its purpose.
             claim.reserved = claim.reserved.take().filter(|reserved| reserved.ends.is_none());
         }
+        let annotated = !addrs.is_empty() && self.is_annotated(name, &addrs);
         let service = self.services.get_mut(name).expect("it is there");
         service.leaves.retain(|addr, _| !addrs.contains(addr));
         service.leaves.extend(left.into_iter().map(|addr| (addr, rounds)));
+        service.marked |= annotated;
         service.has = addrs;
-        service.says = Some(says);
+        // Where the addresses are written elsewhere, nobody is told that all is well who never waited.
+        let untold = annotated && service.says.is_none() && says == Says::Allocated;
+        service.says = Some(says).filter(|_| !untold);
         service.misses = misses;
         changed
     }
@@ -428,7 +419,45 @@ impl Model {
                 return Ok((addr, Some(pool_name)));
             }
         }
-        Err(about_addr.unwrap_or_else(|| nearest(&verdicts, Reason::OutsideEveryPool, true)))
+        match about_addr {
+            Some(no) => Err(no),
+            None if self.may_write_by_hand(name, addr, &verdicts) => Ok((addr, None)),
+            None => Err(nearest(&verdicts, Reason::OutsideEveryPool, true)),
+        }
+    }
+
+    /// Whether a Service may have a free address though no pool gives it: it would be announced from
+    /// the annotation anyway.
+    fn may_write_by_hand(&self, name: Name, addr: IpAddr, verdicts: &[(Name, Verdict)]) -> bool {
+        let is_free = !self.claims.contains_key(&addr) && !self.is_outsiders(addr);
+        // An address that one pool holds back is a matter of that one alone.
+        let (held_back, others): (Vec<_>, Vec<_>) =
+            verdicts.iter().partition(|(_, verdict)| *verdict == HELD_BACK);
+        let passes = others.iter().any(|(_, verdict)| *verdict > HELD_BACK);
+        let concerned = match held_back.first() {
+            Some(first) if !passes => vec![*first],
+            _ => others,
+        };
+        is_free
+            && concerned.into_iter().all(|(pool, _)| self.dialect.annotates(pool))
+            && self.is_annotated(name, &[])
+    }
+
+    /// Whether a Service is to show these addresses in the annotation: as ever, if it is there that it
+    /// shows some, else as the pool says that gave the first, or that is meant for it.
+    fn is_annotated(&self, name: Name, addrs: &[IpAddr]) -> bool {
+        let service = &self.services[name];
+        let shown_already = addrs.iter().any(|addr| service.has.contains(addr));
+        let from = addrs.iter().filter_map(|addr| self.claims.get(addr)?.pool).find(|pool| {
+            let pool = self.pools.get(pool);
+            pool.is_some_and(|pool| !shown_already || self.serves(pool, name).is_ok())
+        });
+        let covering = || addrs.iter().find_map(|addr| self.first_pool(*addr));
+        let pool = match from {
+            None if !shown_already => covering().or_else(|| self.meant_for(name)),
+            from => from,
+        };
+        service.marked || pool.is_some_and(|pool| self.dialect.annotates(pool))
     }
 
     /// Whether a Service may have an address together with those who have it.
@@ -451,111 +480,6 @@ impl Model {
             .filter(|holder| holder.name != name)
             .any(|holder| !agree(mine, (split(holder.name).0, holder.terms.as_ref())))
     }
-
-    /// Whether a pool is meant for a Service.
-    fn serves(&self, pool: &Pool, name: Name) -> Result<(), Verdict> {
-        let service = &self.services[name];
-        if pool.class != service.class {
-            return Err(OTHER_CLASS);
-        }
-        if pool.is_of_others(split(name).0) {
-            return Err(OF_OTHERS);
-        }
-        if pool.some_namespaces && !self.labelled_namespaces.contains(split(name).0) {
-            return Err(NOT_SELECTED);
-        }
-        if pool.some_services && !service.labelled {
-            return Err(NOT_SELECTED);
-        }
-        if pool.broken { Err(BROKEN) } else { Ok(()) }
-    }
-
-    /// Whether the namespace of a Service may hold no more of a pool, unless it is an address that
-    /// it holds already. What the Service is about to get counts.
-    fn over_quota(
-        &self,
-        pool_name: Name,
-        name: Name,
-        addr: Option<IpAddr>,
-        also: &[Given],
-    ) -> bool {
-        let namespace = split(name).0;
-        let Some(limit) = self.pools[pool_name].limit(namespace) else { return false };
-        let mut held = BTreeSet::new();
-        for (addr, claim) in &self.claims {
-            let here = claim.holders.iter().any(|holder| split(holder.name).0 == namespace);
-            if here && claim.pool == Some(pool_name) {
-                held.insert(*addr);
-            }
-        }
-        let about = also.iter().filter(|(addr, pool)| {
-            let recorded = self.claims.get(addr).and_then(|claim| claim.pool);
-            recorded.or(*pool) == Some(pool_name)
-        });
-        held.extend(about.map(|(addr, _)| *addr));
-        !addr.is_some_and(|addr| held.contains(&addr)) && held.len() >= limit as usize
-    }
-
-    /// Lowest priority first, then by name; broken ones last.
-    fn pools_by_priority(&self) -> Vec<Name> {
-        let mut all: Vec<_> = self.pools.iter().collect();
-        all.sort_by_key(|(name, pool)| {
-            (pool.broken, if pool.broken { 0 } else { pool.priority }, **name)
-        });
-        all.into_iter().map(|(name, _)| *name).collect()
-    }
-
-    /// The same, rank by rank.
-    fn pools_in_order(&self) -> Vec<Name> {
-        let mut all = self.pools_by_priority();
-        all.sort_by_key(|name| self.pools[name].rank);
-        all
-    }
-
-    /// The pools that a Service asks for, in its order. Without any, those up to the rank in which the
-    /// first is meant for it, and then, if that one lets others help out, those of the later ranks.
-    pub(super) fn turns(&self, name: Name) -> [Vec<Name>; 2] {
-        let service = &self.services[name];
-        if !service.pools.is_empty() {
-            return [service.pools.clone(), Vec::new()];
-        }
-        let is_meant = |pool: &&Pool| match self.serves(pool, name) {
-            Ok(()) => pool.gives_unasked(),
-            Err(verdict) => verdict == BROKEN && pool.rank != Rank::Nobody,
-        };
-        let mut pools: Vec<_> =
-            self.pools_in_order().into_iter().map(|pool| (pool, &self.pools[pool])).collect();
-        let first = pools.iter().map(|(_, pool)| *pool).find(is_meant);
-        let last_rank = first.map_or(Rank::Nobody, |first| first.rank);
-        // Nobody wants to read about the pools of others.
-        pools.retain(|(_, pool)| match pool.rank {
-            Rank::OfNamespace => self.serves(pool, name) != Err(OF_OTHERS),
-            Rank::Everybody | Rank::Rest => true,
-            Rank::Nobody => self.serves(pool, name).is_ok(),
-        });
-        let (now, mut later): (Vec<_>, Vec<_>) =
-            pools.into_iter().partition(|(_, pool)| pool.rank <= last_rank);
-        let helped = first.is_some_and(|first| first.falls_back);
-        later.retain(|(_, pool)| helped && pool.rank != Rank::Nobody);
-        [now, later].map(|turn| turn.into_iter().map(|(pool, _)| pool).collect())
-    }
-
-    /// The first pool that covers an address.
-    pub(super) fn first_pool(&self, addr: IpAddr) -> Option<Name> {
-        self.pools_by_priority().into_iter().find(|name| self.pools[name].covers().contains(&addr))
-    }
-
-    /// The first pool that covers an address and excludes it.
-    pub(super) fn excluded_by(&self, addr: IpAddr) -> Option<Name> {
-        self.pools_by_priority().into_iter().find(|name| {
-            let pool = &self.pools[name];
-            pool.covers().contains(&addr) && pool.excluded.contains(&addr)
-        })
-    }
-
-    pub(super) fn is_outsiders(&self, addr: IpAddr) -> bool {
-        self.nodes.values().any(|addrs| addrs.contains(&addr))
-    }
 }
 
 /// The address of a family that a Service asks for, or why its request makes no sense.
@@ -571,24 +495,6 @@ fn wish(service: &Service, family: Family) -> Result<Option<IpAddr>, Reason> {
         seen.push(*addr);
     }
     Ok(seen.into_iter().find(|addr| Family::of(*addr) == family))
-}
-
-/// The "no" of the pool that came nearest to a "yes".
-fn nearest(verdicts: &[(Name, Verdict)], without_pools: Reason, asked: bool) -> No {
-    let levels = verdicts.iter().map(|(_, verdict)| *verdict);
-    let nearest = levels.max_by_key(|(level, _)| *level);
-    let would_serve = |verdict: Verdict| verdict != HELD_BACK && verdict.0 >= WOULD_SERVE;
-    let mut pools: BTreeSet<Name> = verdicts
-        .iter()
-        .filter(|(_, verdict)| would_serve(*verdict))
-        .map(|(pool, _)| *pool)
-        .collect();
-    if nearest == Some(HELD_BACK) {
-        // One is enough to say so.
-        let first = verdicts.iter().find(|(_, verdict)| *verdict == HELD_BACK);
-        pools.extend(first.map(|(pool, _)| *pool));
-    }
-    No { reason: nearest.map_or(without_pools, |(_, reason)| reason), pools, asked }
 }
 
 /// Whether two Services, each in its namespace and with its terms, may have one address together.

@@ -296,7 +296,8 @@ impl Cluster {
         self.edit_service(key, |stored| {
             let (uid, created) = (stored.view.uid.clone(), stored.view.created);
             let (shows, conditions, deleting) = (Vec::new(), Vec::new(), false);
-            let view = ServiceView { uid, created, deleting, shows, conditions, ..old.view };
+            let place = Place::default();
+            let view = ServiceView { uid, created, deleting, place, shows, conditions, ..old.view };
             *stored = Stored { view, ..old };
         });
     }

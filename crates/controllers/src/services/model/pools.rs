@@ -1,0 +1,167 @@
+//! Which pools a Service may ask, in what order, and what each of them says.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use landfall_ipam::Reason;
+
+use super::{
+    acts::{Name, Rank},
+    reference::{Model, No, Pool, split},
+};
+
+/// How near a pool came to a "yes", and the reason it stands for.
+pub(super) type Verdict = (u8, Reason);
+pub(super) const NOT_ASKED: Verdict = (0, Reason::NotSelected);
+pub(super) const MISSING: Verdict = (1, Reason::PoolUnknown);
+const OTHER_CLASS: Verdict = (2, Reason::ClassUnknown);
+const OF_OTHERS: Verdict = (3, Reason::NotSelected);
+pub(super) const NOT_SELECTED: Verdict = (4, Reason::NotSelected);
+pub(super) const NO_FAMILY: Verdict = (5, Reason::FamilyMissing);
+const BROKEN: Verdict = (6, Reason::PoolInvalid);
+pub(super) const HELD_BACK: Verdict = (7, Reason::Excluded);
+pub(super) const DRAINING: Verdict = (8, Reason::Draining);
+pub(super) const OVER_QUOTA: Verdict = (9, Reason::QuotaExceeded);
+pub(super) const FULL: Verdict = (10, Reason::Exhausted);
+/// From here on the pool would serve, if only it could.
+const WOULD_SERVE: u8 = NO_FAMILY.0;
+
+/// An address for a Service, and the pool that gives it if it is new to it.
+pub(super) type Given = (IpAddr, Option<Name>);
+
+impl Model {
+    /// Whether a pool is meant for a Service.
+    pub(super) fn serves(&self, pool: &Pool, name: Name) -> Result<(), Verdict> {
+        let service = &self.services[name];
+        if pool.class != service.class {
+            return Err(OTHER_CLASS);
+        }
+        if pool.is_of_others(split(name).0) {
+            return Err(OF_OTHERS);
+        }
+        if pool.some_namespaces && !self.labelled_namespaces.contains(split(name).0) {
+            return Err(NOT_SELECTED);
+        }
+        if pool.some_services && !service.labelled {
+            return Err(NOT_SELECTED);
+        }
+        if pool.broken { Err(BROKEN) } else { Ok(()) }
+    }
+
+    /// Whether the namespace of a Service may hold no more of a pool, unless it is an address that
+    /// it holds already. What the Service is about to get counts.
+    pub(super) fn over_quota(
+        &self,
+        pool_name: Name,
+        name: Name,
+        addr: Option<IpAddr>,
+        also: &[Given],
+    ) -> bool {
+        let namespace = split(name).0;
+        let Some(limit) = self.pools[pool_name].limit(namespace) else { return false };
+        let mut held = BTreeSet::new();
+        for (addr, claim) in &self.claims {
+            let here = claim.holders.iter().any(|holder| split(holder.name).0 == namespace);
+            if here && claim.pool == Some(pool_name) {
+                held.insert(*addr);
+            }
+        }
+        let about = also.iter().filter(|(addr, pool)| {
+            let recorded = self.claims.get(addr).and_then(|claim| claim.pool);
+            recorded.or(*pool) == Some(pool_name)
+        });
+        held.extend(about.map(|(addr, _)| *addr));
+        !addr.is_some_and(|addr| held.contains(&addr)) && held.len() >= limit as usize
+    }
+
+    /// Lowest priority first, then by name; broken ones last.
+    fn pools_by_priority(&self) -> Vec<Name> {
+        let mut all: Vec<_> = self.pools.iter().collect();
+        all.sort_by_key(|(name, pool)| {
+            (pool.broken, if pool.broken { 0 } else { pool.priority }, **name)
+        });
+        all.into_iter().map(|(name, _)| *name).collect()
+    }
+
+    /// The same, rank by rank.
+    pub(super) fn pools_in_order(&self) -> Vec<Name> {
+        let mut all = self.pools_by_priority();
+        all.sort_by_key(|name| self.pools[name].rank);
+        all
+    }
+
+    /// The pools that a Service asks for, in its order. Without any, those up to the rank in which the
+    /// first is meant for it, and then, if that one lets others help out, those of the later ranks.
+    pub(super) fn turns(&self, name: Name) -> [Vec<Name>; 2] {
+        let service = &self.services[name];
+        if !service.pools.is_empty() {
+            return [service.pools.clone(), Vec::new()];
+        }
+        let first = self.meant_for(name);
+        let mut pools: Vec<_> =
+            self.pools_in_order().into_iter().map(|pool| (pool, &self.pools[pool])).collect();
+        let last_rank = first.map_or(Rank::Nobody, |first| self.pools[first].rank);
+        // Nobody wants to read about the pools of others.
+        pools.retain(|(_, pool)| match pool.rank {
+            Rank::OfNamespace => self.serves(pool, name) != Err(OF_OTHERS),
+            Rank::Everybody | Rank::Rest => true,
+            Rank::Nobody => self.serves(pool, name).is_ok(),
+        });
+        let (now, mut later): (Vec<_>, Vec<_>) =
+            pools.into_iter().partition(|(_, pool)| pool.rank <= last_rank);
+        later.retain(|(name, pool)| {
+            let helps = |first: Name| {
+                let in_its_place = self.dialect.annotates(name) == self.dialect.annotates(first);
+                self.pools[first].falls_back && in_its_place
+            };
+            pool.rank != Rank::Nobody && first.is_some_and(helps)
+        });
+        [now, later].map(|turn| turn.into_iter().map(|(pool, _)| pool).collect())
+    }
+
+    /// The first pool that is meant for a Service, also if it has nothing for it.
+    pub(super) fn meant_for(&self, name: Name) -> Option<Name> {
+        let named = &self.services[name].pools;
+        let pools = if named.is_empty() { self.pools_in_order() } else { named.clone() };
+        pools.into_iter().find(|pool| {
+            self.pools.get(pool).is_some_and(|pool| match self.serves(pool, name) {
+                Ok(()) => !named.is_empty() || pool.gives_unasked(),
+                Err(why) => why == BROKEN && (!named.is_empty() || pool.rank != Rank::Nobody),
+            })
+        })
+    }
+
+    /// The first pool that covers an address.
+    pub(super) fn first_pool(&self, addr: IpAddr) -> Option<Name> {
+        self.pools_by_priority().into_iter().find(|name| self.pools[name].covers().contains(&addr))
+    }
+
+    /// The first pool that covers an address and excludes it.
+    pub(super) fn excluded_by(&self, addr: IpAddr) -> Option<Name> {
+        self.pools_by_priority().into_iter().find(|name| {
+            let pool = &self.pools[name];
+            pool.covers().contains(&addr) && pool.excluded.contains(&addr)
+        })
+    }
+
+    pub(super) fn is_outsiders(&self, addr: IpAddr) -> bool {
+        self.nodes.values().any(|addrs| addrs.contains(&addr))
+    }
+}
+
+/// The "no" of the pool that came nearest to a "yes".
+pub(super) fn nearest(verdicts: &[(Name, Verdict)], without_pools: Reason, asked: bool) -> No {
+    let levels = verdicts.iter().map(|(_, verdict)| *verdict);
+    let nearest = levels.max_by_key(|(level, _)| *level);
+    let would_serve = |verdict: Verdict| verdict != HELD_BACK && verdict.0 >= WOULD_SERVE;
+    let mut pools: BTreeSet<Name> = verdicts
+        .iter()
+        .filter(|(_, verdict)| would_serve(*verdict))
+        .map(|(pool, _)| *pool)
+        .collect();
+    if nearest == Some(HELD_BACK) {
+        // One is enough to say so.
+        let first = verdicts.iter().find(|(_, verdict)| *verdict == HELD_BACK);
+        pools.extend(first.map(|(pool, _)| *pool));
+    }
+    No { reason: nearest.map_or(without_pools, |(_, reason)| reason), pools, asked }
+}
