@@ -92,12 +92,12 @@ prop_state_machine! {
 /// A model that nobody can get into trouble proves little.
 #[test]
 fn the_stories_reach_every_reason_and_every_way_to_have_an_address() {
-    let (mut runner, acts) = (TestRunner::deterministic(), any_act());
+    let (mut runner, acts, dialects) = (TestRunner::deterministic(), any_act(), any_dialect());
     let mut seen = BTreeSet::new();
     let mut model = Model::default();
-    for step in 0..8_000 {
+    for step in 0..24_000 {
         if step % 200 == 0 {
-            model = Model::default();
+            model = Model::new(dialects.new_tree(&mut runner).unwrap().current());
         }
         model.step(&acts.new_tree(&mut runner).unwrap().current());
         seen.extend(model.services.values().filter_map(|service| match service.says? {
@@ -105,7 +105,10 @@ fn the_stories_reach_every_reason_and_every_way_to_have_an_address() {
             Says::OutsidePool => Some("OutsidePool"),
             Says::Refused(reason) => Some(reason.as_str()),
         }));
+        seen.extend(model.services.values().any(|service| service.marked).then_some("annotated"));
         for claim in model.claims.values() {
+            let of_none = claim.pool.is_none() && !claim.holders.is_empty();
+            seen.extend(of_none.then_some("of no pool"));
             seen.extend((claim.holders.len() > 1).then_some("shared by two"));
             seen.extend((claim.holders.len() > 2).then_some("shared by three"));
             if let Some(reserved) = &claim.reserved {
@@ -120,6 +123,8 @@ fn the_stories_reach_every_reason_and_every_way_to_have_an_address() {
     let ways = [
         "Allocated",
         "OutsidePool",
+        "annotated",
+        "of no pool",
         "shared by two",
         "shared by three",
         "reserved and had",

@@ -33,12 +33,11 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// It is of another type than `LoadBalancer` from now on. What it bears is taken from it before
-    /// what it had.
+    /// It is of another type than `LoadBalancer` from now on. Marks go from it before what it had.
     fn is_none_any_more(&mut self) {
         self.class = None;
         let had = std::mem::take(&mut self.has);
-        if std::mem::take(&mut self.marked) {
+        if self.marked {
             self.leaves.extend(had.into_iter().map(|addr| (addr, 1)));
         }
     }

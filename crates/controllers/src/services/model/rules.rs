@@ -76,9 +76,11 @@ impl Model {
     fn serve(&mut self, name: Name) -> bool {
         let service = &self.services[name];
         if !service.load_balancer || service.deleting || self.is_foreign(name) {
+            let unmarked = service.marked && !service.load_balancer && self.may_unmark(name);
             let service = self.services.get_mut(name).expect("it is there");
             service.misses.clear();
-            return false;
+            service.marked &= !unmarked;
+            return unmarked;
         }
         let (given, misses) = self.due(name);
         let addrs: Vec<IpAddr> = given.iter().map(|(addr, _)| *addr).collect();
@@ -122,6 +124,13 @@ impl Model {
         service.says = Some(says).filter(|_| !untold);
         service.misses = misses;
         changed
+    }
+
+    /// Whether the marks on a Service are known to be ours.
+    fn may_unmark(&self, name: Name) -> bool {
+        let mut holders = self.claims.values().flat_map(|claim| &claim.holders);
+        holders.any(|holder| holder.name == name)
+            || self.pools.keys().any(|pool| self.dialect.annotates(pool))
     }
 
     /// Frees what nobody has any more, unless it is kept for somebody; says whether there was any.

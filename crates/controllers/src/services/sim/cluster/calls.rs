@@ -132,14 +132,15 @@ impl Cluster {
             Effect::CleanUp { key, uid, version, marks, .. } => {
                 let mut stored = self.service_at(key, uid, *version)?;
                 self.writes.push("clean_up");
-                let deleting = stored.view.deleting;
+                // Somebody else's finalizer may still hold it.
+                let goes = stored.view.deleting && stored.finalizer;
                 if *marks {
                     stored.view.place = Place::Status;
                     stored.view.shows.clear();
                 }
                 self.store(Stored { finalizer: false, ..stored });
                 let answer = self.answer(key);
-                if deleting {
+                if goes {
                     self.delete_service(key.as_str());
                 }
                 Ok(answer)
