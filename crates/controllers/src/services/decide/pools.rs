@@ -70,32 +70,29 @@ pub(super) fn is_open_to(view: &PoolView, service: &ServiceView) -> bool {
     service.pools.is_some() || view.rank != Rank::OnRequest
 }
 
-/// Where the Service is to show these addresses: in the annotation if it has one, else as the pool
-/// says that the first one is from; if there is no such pool any more, or one that is for others,
-/// where it shows them already, else as the pool that has it now, or that is meant for the Service.
+/// Where the Service is to show these addresses: in the annotation if it has one. Else, if it shows
+/// some of them already, it stays with that unless the pool of the first is for it and says otherwise.
+/// Else as the pool says that the first one is from, or that has it now, or that is meant for the
+/// Service.
 pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[IpAddr]) -> Place {
     if service.place == Place::Annotation {
         return service.place;
     }
-    let claims = addrs.iter().filter_map(|addr| world.claim(*addr));
-    let shown_already = addrs.iter().any(|addr| service.shows.contains(addr));
-    let from = claims.filter_map(|claim| world.pool(claim.pool.as_ref()?));
-    let mut from = from.filter(|pool| !shown_already || serves(world, pool, service).is_ok());
-    match from.next() {
-        Some(pool) => pool.place,
-        None if shown_already => service.place,
-        None => {
-            let mut covering = addrs.iter().filter_map(|addr| world.book.pool_of(*addr));
-            let covering = covering.find_map(|pool| world.pool(&pool.name));
-            let pool = covering.or_else(|| meant_for(world, service));
-            pool.map_or(service.place, |pool| pool.place)
-        }
-    }
+    let giver = |addr: &IpAddr| world.pool(world.claim(*addr)?.pool.as_ref()?);
+    let covering = |addr: &IpAddr| world.pool(&world.book.pool_of(*addr)?.name);
+    let pool = if addrs.iter().any(|addr| service.shows.contains(addr)) {
+        let giver = addrs.first().and_then(giver);
+        giver.filter(|pool| serves(world, pool, service).is_ok())
+    } else {
+        let from = addrs.iter().find_map(giver).or_else(|| addrs.iter().find_map(covering));
+        from.or_else(|| meant_for(world, service))
+    };
+    pool.map_or(service.place, |pool| pool.place)
 }
 
 /// Whether the Service may have an address that it asks for though no pool gives it: whoever is
-/// announced from the annotation always could, as long as nobody else has it and no `IPGroup` has a
-/// say in it.
+/// announced from the annotation always could, as long as nobody else has it, no pool excludes it
+/// and no `IPGroup` has a say in it.
 pub(super) fn may_ask_beyond_pools(
     world: &World,
     service: &ServiceView,
@@ -120,7 +117,10 @@ pub(super) fn may_ask_beyond_pools(
         | Refusal::LedgerRefused(_)
         | Refusal::NoneGives(..) => false,
     };
-    beyond && place(world, service, &[]) == Place::Annotation && !world.book.is_taken(addr)
+    beyond
+        && place(world, service, &[]) == Place::Annotation
+        && !world.book.is_taken(addr)
+        && world.book.never_given(addr).is_none()
 }
 
 /// The pool that can give exactly this address to this Service.

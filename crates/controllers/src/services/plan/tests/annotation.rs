@@ -294,3 +294,38 @@ fn what_no_pool_gave_is_of_none_though_one_covers_it_later() {
     assert_eq!(claim.holders()[0].terms.as_ref().unwrap().ports, ["TCP/80"], "it was written");
     assert_eq!(claim.pool, None);
 }
+
+#[test]
+fn who_shows_addresses_of_both_kinds_stays_where_it_shows_them() {
+    let mut sim = running(1);
+    let (group, key) = (PoolName::new("IPGroup/a"), PoolName::new("ConfigMap/kubevip/a"));
+    sim.cluster.set_pool(key.as_str(), "fd00::1-fd00::9", "");
+    sim.cluster.put_pool(&key, |view| view.place = Place::Annotation);
+    sim.cluster.create_service("shop/web");
+    sim.cluster.edit_service("shop/web", |stored| {
+        stored.view.families = vec![Family::V4, Family::V6];
+    });
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0", "fd00::1"]);
+    sim.cluster.writes.clear();
+    sim.cluster.put_pool(&group, |view| view.scope = Some(Scope::OnlyOne("other".to_owned())));
+    sim.settle();
+    assert_eq!(sim.cluster.writes, [] as [&str; 0]);
+}
+
+#[test]
+fn what_a_pool_excludes_is_nobodys_also_beyond_the_pools() {
+    let mut sim = running_in(Place::Annotation, 1);
+    let others = PoolName::new("ConfigMap/kubevip/others");
+    sim.cluster.set_pool(others.as_str(), "192.0.2.1-192.0.2.2", "192.0.2.2");
+    sim.cluster.put_pool(&others, |view| view.scope = Some(Scope::OnlyOne("other".to_owned())));
+    for (key, asked) in [("shop/may", "192.0.2.1"), ("shop/may-not", "192.0.2.2")] {
+        sim.cluster.create_service(key);
+        sim.cluster.edit_service(key, |stored| {
+            stored.view.request = Request::Addresses(vec![ip(asked)]);
+        });
+    }
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/may"), ["192.0.2.1"]);
+    assert_eq!(shown_by(&sim, "shop/may-not"), [] as [&str; 0]);
+}
