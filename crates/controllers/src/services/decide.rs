@@ -50,6 +50,8 @@ enum Slot {
     Has(IpAddr),
     Takes(IpAddr, Option<PoolName>),
     Nothing(Refusal),
+    /// One that it has, whether or not a call under way goes well.
+    Settling,
     /// One that it will have if a call under way goes well.
     Soon,
     /// Nobody knows before a call under way has ended.
@@ -77,6 +79,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let mut takes = Vec::new();
     let mut refusals = Vec::new();
     let mut in_vain = false;
+    let mut settling: usize = 0;
     let mut soon: usize = 0;
     let mut again: usize = 0;
     let mut later = false;
@@ -94,6 +97,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
             // No pool would give it that one, and so it stays as it was written.
             Slot::Takes(addr, pool) => takes.push((addr, pool.filter(|_| !is_unwanted))),
             Slot::Nothing(refusal) => refusals.push(refusal),
+            Slot::Settling => settling = settling.saturating_add(1),
             Slot::Soon => soon = soon.saturating_add(1),
             Slot::Later => later = true,
             Slot::Foreign => return Decision::LeaveAlone,
@@ -104,8 +108,9 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
             Slot::Leased(lease) => addrs.push(lease),
         }
     }
-    let possible =
-        [addrs.len(), takes.len(), soon, again].into_iter().fold(0, usize::saturating_add);
+    let possible = [addrs.len(), takes.len(), settling, soon, again]
+        .into_iter()
+        .fold(0, usize::saturating_add);
     let incomplete = possible < service.families.len();
     if service.require_all && (incomplete || soon > 0 || later) {
         // All or nothing new: what it might have soon may be somebody else's by then. What it has or
@@ -124,7 +129,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     if !takes.is_empty() {
         return Decision::Take(takes);
     }
-    if later || soon > 0 {
+    if later || soon > 0 || settling > 0 {
         return Decision::Later;
     }
     let puts_up = !addrs.is_empty() && !in_vain && !service.require_all;
@@ -171,7 +176,7 @@ fn slot(
         Request::Addresses(_) => match service.request.of(family) {
             None => None,
             Some(addr) if claims.iter().any(|claim| claim.addr == addr) => {
-                return (has(world, addr), None);
+                return (has(world, service, addr), None);
             }
             Some(addr) if is_lease(addr) && place(world, service, &[]) == Place::Annotation => {
                 return (Slot::Leased(addr), None);
@@ -199,7 +204,7 @@ fn slot(
         return (adopt(world, service, addr), refused);
     }
     if let Some(addr) = current(service, claims, family) {
-        return (has(world, addr), refused.or(lost));
+        return (has(world, service, addr), refused.or(lost));
     }
     if to_adopt.is_some() {
         return (Slot::Foreign, refused);
@@ -304,8 +309,11 @@ fn shared(
 }
 
 /// A claimed address, unless a call about its claim is under way.
-fn has(world: &World, addr: IpAddr) -> Slot {
-    under_way(world, addr).unwrap_or(Slot::Has(addr))
+fn has(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
+    match world.busy.get(&addr) {
+        Some(Busy::Writing(Some(to_be))) if to_be.holder(service).is_some() => Slot::Settling,
+        _ => under_way(world, addr).unwrap_or(Slot::Has(addr)),
+    }
 }
 
 /// What an address comes to that a Service can have once a call about its claim has ended, if there

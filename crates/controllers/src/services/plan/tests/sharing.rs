@@ -200,3 +200,27 @@ fn who_could_share_is_served_when_its_namespace_holds_less() {
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/late"), shown_by(&sim, "shop/has"));
 }
+
+/// Somebody who joins an address takes it from nobody, and so it is no reason to wait with the other.
+#[test]
+fn who_needs_both_families_gets_the_second_while_another_joins_the_first() {
+    let mut sim = running(1);
+    let more = PoolName::new("IPGroup/more");
+    share(&mut sim, "shop/joins", "k", 22);
+    sim.cluster.edit_service("shop/joins", |stored| stored.view.pools = Some(vec![more.clone()]));
+    share(&mut sim, "shop/both", "k", 80);
+    sim.settle();
+    sim.cluster.edit_service("shop/both", |stored| {
+        stored.view.families = vec![Family::V4, Family::V6];
+        stored.view.require_all = true;
+    });
+    sim.cluster.create_service("shop/younger");
+    sim.cluster.edit_service("shop/younger", |stored| stored.view.families = vec![Family::V6]);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/both"), ["10.0.0.0"]);
+    sim.cluster.set_pool(more.as_str(), "10.0.0.0-10.0.0.3 fd00::1", "");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/joins"), ["10.0.0.0"]);
+    assert_eq!(shown_by(&sim, "shop/both"), ["10.0.0.0", "fd00::1"]);
+    assert_eq!(shown_by(&sim, "shop/younger"), [] as [&str; 0]);
+}
