@@ -24,6 +24,8 @@ pub(super) struct Service {
     pub(super) labelled: bool,
     pub(super) terms: Option<Terms>,
     pub(super) has: Vec<IpAddr>,
+    /// What of it others can see: in the middle of a step that may be less.
+    pub(super) shown: Vec<IpAddr>,
     /// Whether it bears the marks of one that is announced from its annotation.
     pub(super) marked: bool,
     /// Addresses that it gave up and that are its own for so many rounds more.
@@ -33,10 +35,31 @@ pub(super) struct Service {
 }
 
 impl Service {
+    fn new(birth: u64, terms: Option<Terms>) -> Self {
+        Self {
+            birth,
+            load_balancer: true,
+            deleting: false,
+            class: None,
+            stack: Stack::V4,
+            asks: Vec::new(),
+            pools: Vec::new(),
+            labelled: false,
+            terms,
+            has: Vec::new(),
+            shown: Vec::new(),
+            marked: false,
+            leaves: BTreeMap::new(),
+            says: None,
+            misses: Vec::new(),
+        }
+    }
+
     /// It is of another type than `LoadBalancer` from now on. Marks go from it before what it had.
     fn is_none_any_more(&mut self) {
         self.class = None;
         let had = std::mem::take(&mut self.has);
+        self.shown.clear();
         if self.marked {
             self.leaves.extend(had.into_iter().map(|addr| (addr, 1)));
         }
@@ -251,11 +274,11 @@ impl Model {
                 self.births += 1;
                 let birth = self.births;
                 self.edit(name, |service| {
-                    let (has, leaves) = (Vec::new(), BTreeMap::new());
-                    let (says, misses, deleting) = (None, Vec::new(), false);
-                    let (marked, old) = (false, service.clone());
+                    let new = Service::new(birth, service.terms.clone());
+                    let Service { load_balancer, class, stack, labelled, .. } = *service;
+                    let (asks, pools) = (service.asks.clone(), service.pools.clone());
                     *service =
-                        Service { birth, deleting, has, marked, leaves, says, misses, ..old };
+                        Service { load_balancer, class, stack, asks, pools, labelled, ..new };
                 });
             }
             Act::Type(name, load_balancer) => self.edit(name, |service| {
@@ -278,7 +301,15 @@ impl Model {
             Act::LabelNamespace(name, false) => {
                 self.labelled_namespaces.remove(name);
             }
-            Act::EditPool(name, edit) => self.pools.entry(name).or_default().edit(edit),
+            Act::EditPool(name, edit) => {
+                let pool = self.pools.entry(name).or_default();
+                // A key of the map names namespaces; it has no selector and no quota, and so it serves
+                // a Service or not whatever else happens.
+                let unknown = matches!(edit, PoolEdit::SomeNamespaces(_) | PoolEdit::Quota(..));
+                if !(unknown && self.dialect == Dialect::Both && self.dialect.annotates(name)) {
+                    pool.edit(edit);
+                }
+            }
             Act::DeletePool(name) => {
                 self.pools.remove(name);
             }
@@ -315,6 +346,7 @@ impl Model {
         }
         self.edit(name, |service| {
             service.has.clear();
+            service.shown.clear();
             service.load_balancer = true;
             service.class = class;
         });
@@ -322,22 +354,7 @@ impl Model {
 
     fn create(&mut self, name: Name, terms: Option<&Terms>) {
         self.births += 1;
-        let new = Service {
-            birth: self.births,
-            load_balancer: true,
-            deleting: false,
-            class: None,
-            stack: Stack::V4,
-            asks: Vec::new(),
-            pools: Vec::new(),
-            labelled: false,
-            terms: terms.cloned(),
-            has: Vec::new(),
-            marked: false,
-            leaves: BTreeMap::new(),
-            says: None,
-            misses: Vec::new(),
-        };
+        let new = Service::new(self.births, terms.cloned());
         self.services.entry(name).or_insert(new);
     }
 

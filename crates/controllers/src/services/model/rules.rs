@@ -22,6 +22,14 @@ const MOST_ROUNDS: usize = 40;
 const ROUNDS_TO_MOVE: u8 = 2;
 const ROUNDS_TO_WITHDRAW: u8 = 1;
 
+/// What a Service should have now, and what it cannot have.
+struct Due {
+    given: Vec<Given>,
+    misses: Vec<No>,
+    /// Whether there is nothing more that it will have in a moment.
+    is_all: bool,
+}
+
 impl Model {
     /// Lets everybody have what is theirs, oldest first, then takes back what was given up, until
     /// nothing changes. Nobody gives up an address before all had their turn: whoever moves takes
@@ -59,7 +67,7 @@ impl Model {
         if !entered.any(|holder| holder.name == name && holder.terms != terms) {
             return false;
         }
-        let (kept, _) = self.due(name);
+        let kept = self.due(name).given;
         let mut changed = false;
         for (addr, _) in kept {
             let holders = self.claims.get_mut(&addr).map(|claim| claim.holders.iter_mut());
@@ -82,7 +90,7 @@ impl Model {
             service.marked &= !unmarked;
             return unmarked;
         }
-        let (given, misses) = self.due(name);
+        let Due { given, misses, is_all } = self.due(name);
         let addrs: Vec<IpAddr> = given.iter().map(|(addr, _)| *addr).collect();
         let content = misses.is_empty()
             || (!addrs.is_empty()
@@ -117,11 +125,13 @@ impl Model {
         let service = self.services.get_mut(name).expect("it is there");
         service.leaves.retain(|addr, _| !addrs.contains(addr));
         service.leaves.extend(left.into_iter().map(|addr| (addr, rounds)));
-        service.marked |= annotated;
+        // Nothing is shown or said before all is there.
+        if is_all {
+            service.says = Some(says);
+            service.marked |= annotated;
+            service.shown.clone_from(&addrs);
+        }
         service.has = addrs;
-        // Where the addresses are written elsewhere, nobody is told that all is well who never waited.
-        let untold = annotated && service.says.is_none() && says == Says::Allocated;
-        service.says = Some(says).filter(|_| !untold);
         service.misses = misses;
         changed
     }
@@ -205,8 +215,7 @@ impl Model {
         self.claims.iter().filter(|(_, claim)| names(claim)).map(|(addr, _)| *addr).collect()
     }
 
-    /// What a Service should have now, and what it cannot have.
-    fn due(&self, name: Name) -> (Vec<Given>, Vec<No>) {
+    fn due(&self, name: Name) -> Due {
         let service = &self.services[name];
         let mut mine = self.named_by(name);
         mine.retain(|addr| !self.clashes(name, &self.claims[addr]));
@@ -216,7 +225,7 @@ impl Model {
         };
         let mut given: Vec<Given> = Vec::new();
         let mut misses = Vec::new();
-        let mut soon = 0;
+        let (mut is_all, mut soon) = (true, 0);
         for family in service.stack.families() {
             let wish = wish(service, family);
             if let Ok(Some(addr)) = wish
@@ -224,6 +233,7 @@ impl Model {
                 && !mine.contains(&addr)
             {
                 // Whoever joins what has only just been taken waits a round, and stays where it is.
+                is_all = false;
                 match old(family) {
                     Some(keeps) => given.push(keeps),
                     None => soon += 1,
@@ -260,7 +270,7 @@ impl Model {
             // be an older one's by then.
             given = families.into_iter().filter_map(old).collect();
         }
-        (given, misses)
+        Due { given, misses, is_all: is_all && soon == 0 }
     }
 
     /// An address of a family for a Service that asks for none in particular; none yet if it is one
@@ -448,23 +458,26 @@ impl Model {
             _ => others,
         };
         is_free
+            && self.excluded_by(addr).is_none()
             && concerned.into_iter().all(|(pool, _)| self.dialect.annotates(pool))
             && self.is_annotated(name, &[])
     }
 
     /// Whether a Service is to show these addresses in the annotation: as ever, if it is there that it
-    /// shows some, else as the pool says that gave the first, or that is meant for it.
+    /// shows some. Who shows one of them moves only to where the pool of the first says, if that one
+    /// serves it; who shows none goes by the pool that gave or has one of them, or that is meant for it.
     fn is_annotated(&self, name: Name, addrs: &[IpAddr]) -> bool {
         let service = &self.services[name];
-        let shown_already = addrs.iter().any(|addr| service.has.contains(addr));
-        let from = addrs.iter().filter_map(|addr| self.claims.get(addr)?.pool).find(|pool| {
-            let pool = self.pools.get(pool);
-            pool.is_some_and(|pool| !shown_already || self.serves(pool, name).is_ok())
-        });
-        let covering = || addrs.iter().find_map(|addr| self.first_pool(*addr));
-        let pool = match from {
-            None if !shown_already => covering().or_else(|| self.meant_for(name)),
-            from => from,
+        let giver = |addr: &IpAddr| {
+            let pool = self.claims.get(addr).and_then(|claim| claim.pool);
+            pool.filter(|pool| self.pools.contains_key(pool))
+        };
+        let pool = if addrs.iter().any(|addr| service.shown.contains(addr)) {
+            let giver = addrs.first().and_then(giver);
+            giver.filter(|pool| self.serves(&self.pools[pool], name).is_ok())
+        } else {
+            let covering = || addrs.iter().find_map(|addr| self.first_pool(*addr));
+            addrs.iter().find_map(giver).or_else(covering).or_else(|| self.meant_for(name))
         };
         service.marked || pool.is_some_and(|pool| self.dialect.annotates(pool))
     }
