@@ -50,7 +50,7 @@ enum Slot {
     Has(IpAddr),
     Takes(IpAddr, Option<PoolName>),
     Nothing(Refusal),
-    /// One that it has, whether or not a call under way goes well.
+    /// One that it has in any case; which one is known when a call under way has ended.
     Settling,
     /// One that it will have if a call under way goes well.
     Soon,
@@ -181,7 +181,11 @@ fn slot(
             Some(addr) if is_lease(addr) && place(world, service, &[]) == Place::Annotation => {
                 return (Slot::Leased(addr), None);
             }
-            Some(addr) if world.is_busy(addr) => return (Slot::Later, None),
+            Some(addr) if world.is_busy(addr) => {
+                // Until that is known it keeps the one it has.
+                let kept = current(service, claims, family).filter(|kept| !world.is_busy(*kept));
+                return (kept.map_or(Slot::Later, |_| Slot::Settling), None);
+            }
             Some(addr) => match specific(world, service, addr, takes) {
                 Ok(pool) => return (Slot::Takes(addr, Some(pool)), None),
                 Err(refusal) if may_ask_beyond_pools(world, service, addr, &refusal) => {

@@ -1,5 +1,7 @@
 //! Several Services on one address.
 
+use jiff::SignedDuration;
+
 use super::*;
 
 #[test]
@@ -221,6 +223,33 @@ fn who_needs_both_families_gets_the_second_while_another_joins_the_first() {
     sim.cluster.set_pool(more.as_str(), "10.0.0.0-10.0.0.3 fd00::1", "");
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/joins"), ["10.0.0.0"]);
+    assert_eq!(shown_by(&sim, "shop/both"), ["10.0.0.0", "fd00::1"]);
+    assert_eq!(shown_by(&sim, "shop/younger"), [] as [&str; 0]);
+}
+
+#[test]
+fn who_needs_both_families_gets_the_second_while_another_takes_what_it_asks_for() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/both");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/both"), ["10.0.0.0"]);
+    sim.cluster.delete_pool(&PoolName::new("IPGroup/a"));
+    sim.settle();
+    sim.cluster.create_service("shop/older");
+    let key = ServiceKey::parse("shop/both").unwrap();
+    let born = sim.cluster.services[&key].view.created - SignedDuration::from_secs(1);
+    sim.cluster.edit_service("shop/older", |stored| stored.view.created = born);
+    sim.cluster.edit_service("shop/both", |stored| {
+        stored.view.families = vec![Family::V4, Family::V6];
+        stored.view.require_all = true;
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.1")]);
+    });
+    sim.cluster.create_service("shop/younger");
+    sim.cluster.edit_service("shop/younger", |stored| stored.view.families = vec![Family::V6]);
+    sim.settle();
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0-10.0.0.1 fd00::1", "");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/older"), ["10.0.0.1"]);
     assert_eq!(shown_by(&sim, "shop/both"), ["10.0.0.0", "fd00::1"]);
     assert_eq!(shown_by(&sim, "shop/younger"), [] as [&str; 0]);
 }
