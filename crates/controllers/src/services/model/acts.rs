@@ -27,19 +27,6 @@ pub(super) enum Dialect {
     #[default]
     Status,
     Annotation,
-    /// One pool so, the others so.
-    Both,
-}
-
-impl Dialect {
-    /// Whether those whom a pool serves show their addresses in the annotation.
-    pub(super) fn annotates(self, pool: Name) -> bool {
-        match self {
-            Self::Status => false,
-            Self::Annotation => true,
-            Self::Both => pool == POOLS[1],
-        }
-    }
 }
 
 /// Which families a Service has, in its own order.
@@ -274,7 +261,7 @@ fn pool_edit() -> impl Strategy<Value = PoolEdit> {
 }
 
 pub(super) fn any_dialect() -> impl Strategy<Value = Dialect> {
-    select(&[Dialect::Status, Dialect::Annotation, Dialect::Both][..])
+    select(&[Dialect::Status, Dialect::Annotation][..])
 }
 
 /// Anything that may happen.

@@ -13,7 +13,7 @@ use super::{
         sim::Sim,
         view::{self, Outsider, Place, PoolView, Request, Reservation, ServiceKey},
     },
-    acts::{Act, NODES, Name, Rank, Scope, Stack},
+    acts::{Act, Dialect, NODES, Name, Rank, Scope, Stack},
     reference::{Model, Pool},
 };
 
@@ -69,8 +69,10 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
         Act::EditPool(name, _) => {
             cluster.put_pool(&PoolName::new(name), |view| {
                 write_pool(view, &after.pools[name]);
-                let annotates = after.dialect.annotates(name);
-                view.place = if annotates { Place::Annotation } else { Place::Status };
+                view.place = match after.dialect {
+                    Dialect::Status => Place::Status,
+                    Dialect::Annotation => Place::Annotation,
+                };
             });
         }
         Act::DeletePool(name) => cluster.delete_pool(&PoolName::new(name)),

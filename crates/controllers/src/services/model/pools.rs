@@ -108,13 +108,8 @@ impl Model {
         });
         let (now, mut later): (Vec<_>, Vec<_>) =
             pools.into_iter().partition(|(_, pool)| pool.rank <= last_rank);
-        later.retain(|(name, pool)| {
-            let helps = |first: Name| {
-                let in_its_place = self.dialect.annotates(name) == self.dialect.annotates(first);
-                self.pools[first].falls_back && in_its_place
-            };
-            pool.rank != Rank::Nobody && first.is_some_and(helps)
-        });
+        let helped = first.is_some_and(|first| self.pools[first].falls_back);
+        later.retain(|(_, pool)| helped && pool.rank != Rank::Nobody);
         [now, later].map(|turn| turn.into_iter().map(|(pool, _)| pool).collect())
     }
 

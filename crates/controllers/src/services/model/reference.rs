@@ -24,8 +24,6 @@ pub(super) struct Service {
     pub(super) labelled: bool,
     pub(super) terms: Option<Terms>,
     pub(super) has: Vec<IpAddr>,
-    /// What of it others can see: in the middle of a step that may be less.
-    pub(super) shown: Vec<IpAddr>,
     /// Whether it bears the marks of one that is announced from its annotation.
     pub(super) marked: bool,
     /// Addresses that it gave up and that are its own for so many rounds more.
@@ -47,7 +45,6 @@ impl Service {
             labelled: false,
             terms,
             has: Vec::new(),
-            shown: Vec::new(),
             marked: false,
             leaves: BTreeMap::new(),
             says: None,
@@ -59,7 +56,6 @@ impl Service {
     fn is_none_any_more(&mut self) {
         self.class = None;
         let had = std::mem::take(&mut self.has);
-        self.shown.clear();
         if self.marked {
             self.leaves.extend(had.into_iter().map(|addr| (addr, 1)));
         }
@@ -301,15 +297,7 @@ impl Model {
             Act::LabelNamespace(name, false) => {
                 self.labelled_namespaces.remove(name);
             }
-            Act::EditPool(name, edit) => {
-                let pool = self.pools.entry(name).or_default();
-                // A key of the map names namespaces; it has no selector and no quota, and so it serves
-                // a Service or not whatever else happens.
-                let unknown = matches!(edit, PoolEdit::SomeNamespaces(_) | PoolEdit::Quota(..));
-                if !(unknown && self.dialect == Dialect::Both && self.dialect.annotates(name)) {
-                    pool.edit(edit);
-                }
-            }
+            Act::EditPool(name, edit) => self.pools.entry(name).or_default().edit(edit),
             Act::DeletePool(name) => {
                 self.pools.remove(name);
             }
@@ -346,7 +334,6 @@ impl Model {
         }
         self.edit(name, |service| {
             service.has.clear();
-            service.shown.clear();
             service.load_balancer = true;
             service.class = class;
         });

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use landfall_ipam::{Family, Reason, Terms};
 
 use super::{
-    acts::{Name, Rank, Stack},
+    acts::{Dialect, Name, Rank, Stack},
     pools::{
         DRAINING, FULL, Given, HELD_BACK, MISSING, NO_FAMILY, NOT_ASKED, NOT_SELECTED, OVER_QUOTA,
         Verdict, nearest,
@@ -121,7 +121,7 @@ impl Model {
             // What was kept for a while has served its purpose.
             claim.reserved = claim.reserved.take().filter(|reserved| reserved.ends.is_none());
         }
-        let annotated = !addrs.is_empty() && self.is_annotated(name, &addrs);
+        let annotated = self.dialect == Dialect::Annotation && !addrs.is_empty();
         let service = self.services.get_mut(name).expect("it is there");
         service.leaves.retain(|addr, _| !addrs.contains(addr));
         service.leaves.extend(left.into_iter().map(|addr| (addr, rounds)));
@@ -129,7 +129,6 @@ impl Model {
         if is_all {
             service.says = Some(says);
             service.marked |= annotated;
-            service.shown.clone_from(&addrs);
         }
         service.has = addrs;
         service.misses = misses;
@@ -140,7 +139,7 @@ impl Model {
     fn may_unmark(&self, name: Name) -> bool {
         let mut holders = self.claims.values().flat_map(|claim| &claim.holders);
         holders.any(|holder| holder.name == name)
-            || self.pools.keys().any(|pool| self.dialect.annotates(pool))
+            || (self.dialect == Dialect::Annotation && !self.pools.is_empty())
     }
 
     /// Frees what nobody has any more, unless it is kept for somebody; says whether there was any.
@@ -440,46 +439,20 @@ impl Model {
         }
         match about_addr {
             Some(no) => Err(no),
-            None if self.may_write_by_hand(name, addr, &verdicts) => Ok((addr, None)),
+            None if self.may_write_by_hand(name, addr) => Ok((addr, None)),
             None => Err(nearest(&verdicts, Reason::OutsideEveryPool, true)),
         }
     }
 
     /// Whether a Service may have a free address though no pool gives it: it would be announced from
     /// the annotation anyway.
-    fn may_write_by_hand(&self, name: Name, addr: IpAddr, verdicts: &[(Name, Verdict)]) -> bool {
+    fn may_write_by_hand(&self, name: Name, addr: IpAddr) -> bool {
         let is_free = !self.claims.contains_key(&addr) && !self.is_outsiders(addr);
-        // An address that one pool holds back is a matter of that one alone.
-        let (held_back, others): (Vec<_>, Vec<_>) =
-            verdicts.iter().partition(|(_, verdict)| *verdict == HELD_BACK);
-        let passes = others.iter().any(|(_, verdict)| *verdict > HELD_BACK);
-        let concerned = match held_back.first() {
-            Some(first) if !passes => vec![*first],
-            _ => others,
-        };
-        is_free
+        let annotated = self.services[name].marked || self.meant_for(name).is_some();
+        self.dialect == Dialect::Annotation
+            && annotated
+            && is_free
             && self.excluded_by(addr).is_none()
-            && concerned.into_iter().all(|(pool, _)| self.dialect.annotates(pool))
-            && self.is_annotated(name, &[])
-    }
-
-    /// Whether a Service is to show these addresses in the annotation: as ever, if it is there that it
-    /// shows some. Who shows one of them moves only to where the pool of the first says, if that one
-    /// serves it; who shows none goes by the pool that gave or has one of them, or that is meant for it.
-    fn is_annotated(&self, name: Name, addrs: &[IpAddr]) -> bool {
-        let service = &self.services[name];
-        let giver = |addr: &IpAddr| {
-            let pool = self.claims.get(addr).and_then(|claim| claim.pool);
-            pool.filter(|pool| self.pools.contains_key(pool))
-        };
-        let pool = if addrs.iter().any(|addr| service.shown.contains(addr)) {
-            let giver = addrs.first().and_then(giver);
-            giver.filter(|pool| self.serves(&self.pools[pool], name).is_ok())
-        } else {
-            let covering = || addrs.iter().find_map(|addr| self.first_pool(*addr));
-            addrs.iter().find_map(giver).or_else(covering).or_else(|| self.meant_for(name))
-        };
-        service.marked || pool.is_some_and(|pool| self.dialect.annotates(pool))
     }
 
     /// Whether a Service may have an address together with those who have it.
