@@ -11,11 +11,11 @@ use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 
 use self::{
-    acts::{Act, any_act, any_dialect},
+    acts::{Act, any_act},
     compare::Shown,
     reference::{Model, Says},
 };
-use super::sim::Sim;
+use super::{sim::Sim, view::Place};
 
 mod acts;
 mod compare;
@@ -24,12 +24,16 @@ mod pools;
 mod reference;
 mod rules;
 
+fn any_place() -> impl Strategy<Value = Place> {
+    prop::sample::select(&[Place::Status, Place::Annotation][..])
+}
+
 impl ReferenceStateMachine for Model {
     type State = Self;
     type Transition = Act;
 
     fn init_state() -> BoxedStrategy<Self> {
-        any_dialect().prop_map(Self::new).boxed()
+        any_place().prop_map(Self::new).boxed()
     }
 
     fn transitions(_: &Self) -> BoxedStrategy<Act> {
@@ -53,8 +57,8 @@ impl StateMachineTest for Operated {
     type SystemUnderTest = Self;
     type Reference = Model;
 
-    fn init_test(_: &Model) -> Self {
-        let mut sim = Sim::new(1);
+    fn init_test(model: &Model) -> Self {
+        let mut sim = Sim::showing_in(model.place, 1);
         sim.quiet();
         Self { sim, before: Shown::new() }
     }
@@ -92,12 +96,12 @@ prop_state_machine! {
 /// A model that nobody can get into trouble proves little.
 #[test]
 fn the_stories_reach_every_reason_and_every_way_to_have_an_address() {
-    let (mut runner, acts, dialects) = (TestRunner::deterministic(), any_act(), any_dialect());
+    let (mut runner, acts, places) = (TestRunner::deterministic(), any_act(), any_place());
     let mut seen = BTreeSet::new();
     let mut model = Model::default();
     for step in 0..24_000 {
         if step % 200 == 0 {
-            model = Model::new(dialects.new_tree(&mut runner).unwrap().current());
+            model = Model::new(places.new_tree(&mut runner).unwrap().current());
         }
         model.step(&acts.new_tree(&mut runner).unwrap().current());
         seen.extend(model.services.values().filter_map(|service| match service.says? {

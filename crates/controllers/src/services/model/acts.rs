@@ -21,14 +21,6 @@ const CLASS: Name = "known.example/lb";
 const FOREIGN_CLASS: Name = "foreign.example/lb";
 pub(super) const NODES: [Name; 2] = ["n1", "n2"];
 
-/// Where the pools of a story have addresses shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Dialect {
-    #[default]
-    Status,
-    Annotation,
-}
-
 /// Which families a Service has, in its own order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stack {
@@ -258,10 +250,6 @@ fn pool_edit() -> impl Strategy<Value = PoolEdit> {
         1 => any::<bool>().prop_map(PoolEdit::FallsBack),
         1 => prop::option::weighted(0.4, scope).prop_map(PoolEdit::Scope),
     ]
-}
-
-pub(super) fn any_dialect() -> impl Strategy<Value = Dialect> {
-    select(&[Dialect::Status, Dialect::Annotation][..])
 }
 
 /// Anything that may happen.

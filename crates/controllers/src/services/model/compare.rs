@@ -13,7 +13,7 @@ use super::{
         sim::Sim,
         view::{Place, ServiceKey},
     },
-    acts::{Act, Dialect, Name},
+    acts::{Act, Name},
     reference::{Model, Says},
 };
 
@@ -99,7 +99,7 @@ pub(super) fn everybody_is_served_as_promised(sim: &Sim, model: &Model) {
         });
         // Who is annotated without having waited is not told that all is well.
         let untold = said.is_none() && service.says == Some(Says::Allocated);
-        if untold && model.dialect != Dialect::Status {
+        if untold && model.place == Place::Annotation {
             continue;
         }
         assert_eq!(said, expected, "left is what {name} says: {:?}", view.conditions);

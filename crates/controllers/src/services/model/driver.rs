@@ -13,7 +13,7 @@ use super::{
         sim::Sim,
         view::{self, Outsider, Place, PoolView, Request, Reservation, ServiceKey},
     },
-    acts::{Act, Dialect, NODES, Name, Rank, Scope, Stack},
+    acts::{Act, NODES, Name, Rank, Scope, Stack},
     reference::{Model, Pool},
 };
 
@@ -67,13 +67,7 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
             cluster.label_namespace(name, if *on { &[LABEL] } else { &[] });
         }
         Act::EditPool(name, _) => {
-            cluster.put_pool(&PoolName::new(name), |view| {
-                write_pool(view, &after.pools[name]);
-                view.place = match after.dialect {
-                    Dialect::Status => Place::Status,
-                    Dialect::Annotation => Place::Annotation,
-                };
-            });
+            cluster.put_pool(&PoolName::new(name), |view| write_pool(view, &after.pools[name]));
         }
         Act::DeletePool(name) => cluster.delete_pool(&PoolName::new(name)),
         Act::Reserve { addr, namespace, name, ends_in } => {

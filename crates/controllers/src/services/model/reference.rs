@@ -7,7 +7,10 @@ use std::{
 
 use landfall_ipam::{Family, Reason, Terms};
 
-use super::acts::{Act, Dialect, Name, PoolEdit, Rank, Scope, Stack, v4, v6};
+use super::{
+    super::view::Place,
+    acts::{Act, Name, PoolEdit, Rank, Scope, Stack, v4, v6},
+};
 
 /// A Service as its owner wrote it, and what it should have and say.
 #[derive(Clone, Debug)]
@@ -222,7 +225,8 @@ pub(super) fn split(service: Name) -> (Name, Name) {
 /// Everything.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    pub(super) dialect: Dialect,
+    /// Where its pools have addresses shown.
+    pub(super) place: Place,
     pub(super) services: BTreeMap<Name, Service>,
     pub(super) pools: BTreeMap<Name, Pool>,
     pub(super) labelled_namespaces: BTreeSet<Name>,
@@ -236,8 +240,8 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new(dialect: Dialect) -> Self {
-        Self { dialect, ..Self::default() }
+    pub(super) fn new(place: Place) -> Self {
+        Self { place, ..Self::default() }
     }
 
     /// Somebody does something, and everything comes to rest.

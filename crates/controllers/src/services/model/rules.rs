@@ -6,7 +6,8 @@ use std::{collections::BTreeSet, net::IpAddr};
 use landfall_ipam::{Family, Reason, Terms};
 
 use super::{
-    acts::{Dialect, Name, Rank, Stack},
+    super::view::Place,
+    acts::{Name, Rank, Stack},
     pools::{
         DRAINING, FULL, Given, HELD_BACK, MISSING, NO_FAMILY, NOT_ASKED, NOT_SELECTED, OVER_QUOTA,
         Verdict, nearest,
@@ -121,7 +122,7 @@ impl Model {
             // What was kept for a while has served its purpose.
             claim.reserved = claim.reserved.take().filter(|reserved| reserved.ends.is_none());
         }
-        let annotated = self.dialect == Dialect::Annotation && !addrs.is_empty();
+        let annotated = self.place == Place::Annotation && !addrs.is_empty();
         let service = self.services.get_mut(name).expect("it is there");
         service.leaves.retain(|addr, _| !addrs.contains(addr));
         service.leaves.extend(left.into_iter().map(|addr| (addr, rounds)));
@@ -139,7 +140,7 @@ impl Model {
     fn may_unmark(&self, name: Name) -> bool {
         let mut holders = self.claims.values().flat_map(|claim| &claim.holders);
         holders.any(|holder| holder.name == name)
-            || (self.dialect == Dialect::Annotation && !self.pools.is_empty())
+            || (self.place == Place::Annotation && !self.pools.is_empty())
     }
 
     /// Frees what nobody has any more, unless it is kept for somebody; says whether there was any.
@@ -449,10 +450,7 @@ impl Model {
     fn may_write_by_hand(&self, name: Name, addr: IpAddr) -> bool {
         let is_free = !self.claims.contains_key(&addr) && !self.is_outsiders(addr);
         let annotated = self.services[name].marked || self.meant_for(name).is_some();
-        self.dialect == Dialect::Annotation
-            && annotated
-            && is_free
-            && self.excluded_by(addr).is_none()
+        self.place == Place::Annotation && annotated && is_free && self.excluded_by(addr).is_none()
     }
 
     /// Whether a Service may have an address together with those who have it.
