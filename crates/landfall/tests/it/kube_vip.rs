@@ -60,13 +60,29 @@ impl<'a> Map<'a> {
     }
 
     pub(crate) async fn goes(&self) {
+        // Otherwise what its reader does not show yet would pass for gone.
+        if self.has_pools().await {
+            self.is_read(true).await;
+        }
         self.maps.delete(self.name, &DeleteParams::default()).await.ok();
+        self.is_read(false).await;
+    }
+
+    async fn has_pools(&self) -> bool {
+        let map = self.maps.get_opt(self.name).await.unwrap();
+        let data = map.and_then(|map| map.data).unwrap_or_default();
+        data.keys().any(|key| key.starts_with("cidr-") || key.starts_with("range-"))
+    }
+
+    /// Waits until the metrics of its reader, if it has one, show its pools or do not.
+    async fn is_read(&self, there: bool) {
         let Some(reader) = self.reader else { return };
         let pool = format!("pool=\"ConfigMap/{}/", self.name);
-        wait::until(format!("the pools of {} to be gone", self.name), LONG, async || {
+        let what = if there { "shown" } else { "gone" };
+        wait::until(format!("the pools of {} to be {what}", self.name), LONG, async || {
             let metrics = reader.metrics().await.map_err(|error| error.to_string())?;
-            let left: Vec<_> = metrics.lines().filter(|line| line.contains(&pool)).collect();
-            if left.is_empty() { Ok(()) } else { Err(left.join("; ")) }
+            let shown: Vec<_> = metrics.lines().filter(|line| line.contains(&pool)).collect();
+            if shown.is_empty() == there { Err(shown.join("; ")) } else { Ok(()) }
         })
         .await
         .unwrap();
@@ -192,6 +208,7 @@ pub(crate) async fn played(data: &Value, act: impl AsyncFn(&Arena, &Map<'_>, &Te
     let map = map.read_by(&operator);
     act(&arena, &map, &tenant).await;
     tenant.settled().await;
+    tenant.answered().await;
     arena.a_start_writes_nothing().await;
     tenant.clear().await;
     map.goes().await;

@@ -18,12 +18,13 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP, VirtualIPSpec};
 use landfall_testkit::cluster::Snapshot;
+use landfall_testkit::control_plane::client_from;
 use landfall_testkit::install::{Install, NAMESPACE};
 use landfall_testkit::{ControlPlane, Operator, Proxy, builders, wait};
 use serde_json::json;
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard, OnceCell};
 
-pub(crate) use quiet::{quiet, quiet_since, renews_the_lease, writes_only};
+pub(crate) use quiet::{quiet, quiet_since, writes_only};
 pub(crate) use tenant::{Dialect, Tenant, allocated, describe, ip};
 
 use crate::kube_vip::Map;
@@ -175,6 +176,13 @@ impl Arena {
         Tenant::new(&self.stage.plane, namespace).await
     }
 
+    /// What the operator's own account may do.
+    pub(crate) async fn operators_client(&self) -> Client {
+        let stage = &*self.stage;
+        let kubeconfig = stage.install.kubeconfig(&stage.plane, stage.plane.url()).await.unwrap();
+        client_from(&kubeconfig).await.unwrap()
+    }
+
     /// An operator that needs no lease.
     pub(crate) async fn operator(&self) -> Operator {
         self.operator_with(&["--leader-elect=false"]).await
@@ -254,6 +262,17 @@ impl Arena {
         delete_all::<Lease>(&Api::namespaced(self.client.clone(), NAMESPACE)).await;
         self.stage.install.grant(&self.stage.plane).await.unwrap();
     }
+}
+
+/// Waits until nobody, or whoever this client is, can make a claim any more: the API server learns
+/// by watches of its own what it has to refuse.
+pub(crate) async fn claims_are_refused(client: &Client) {
+    let claims: Api<IP> = Api::all(client.clone());
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let probe = builders::bare_claim(ip("192.0.2.1"));
+    wait::until("claims to be refused", LONG, async || claims.create(&dry, &probe).await.is_err())
+        .await
+        .unwrap();
 }
 
 /// Whether an operator thinks that it leads.

@@ -15,7 +15,7 @@ use rstest::rstest;
 
 use crate::guide::{self, Guide};
 use crate::kube_vip::{Map, deploy, deployed};
-use crate::stage::{Arena, LONG, allocated, ip, unharmed_arena, writes_only};
+use crate::stage::{Arena, LONG, allocated, claims_are_refused, ip, unharmed_arena, writes_only};
 
 mod provider;
 
@@ -289,6 +289,7 @@ async fn the_webhook_that_was_left_behind_is_named_and_work_goes_on_without_it()
     tenant.set_ingress("before", serde_json::json!([{"ip": "10.22.0.7"}])).await;
     let webhook = recording("vip-allocator/admission-left-behind.yaml");
     webhook.replay(&arena.client).await.unwrap();
+    claims_are_refused(&arena.client).await;
     let operator = arena.operator().await;
     let command = "kubectl delete validatingwebhookconfiguration \
                    vip-allocator-operator-validating-webhook-configuration";

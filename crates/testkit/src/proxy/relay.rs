@@ -101,6 +101,8 @@ async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) ->
         forwarded: false,
         status: None,
     };
+    // First, so that whoever sees the entry and thaws has thawed this one, too.
+    let mut thaws = state.thaws.subscribe();
     let entry = Entry::new(&state, record.clone());
     // Requests are small; collecting them lets a cut fall only before or after one.
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
@@ -108,7 +110,6 @@ async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) ->
     let action = lock(&state.rules).iter_mut().find_map(|rule| rule(&record));
     let action = action.unwrap_or(Action::Pass);
     let question = format!("{} {:?}", parts.uri, parts.headers.get(ACCEPT));
-    let mut thaws = state.thaws.subscribe();
     match &action {
         Action::Answer(status) => {
             state.count(&action);

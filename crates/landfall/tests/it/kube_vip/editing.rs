@@ -134,6 +134,7 @@ async fn an_annotation_that_contradicts_the_spec_wins_when_we_come() {
     let operator = arena.operator().await;
     carries(&tenant.services, "web", "the annotation wins", &in_step("10.0.0.6")).await;
     tenant.settled().await;
+    tenant.answered().await;
     arena.a_start_writes_nothing().await;
     tenant.clear().await;
     map.goes().await;

@@ -52,6 +52,7 @@ async fn services_with_different_ports_share_and_the_next_address_is_taken_when_
     tenant.create(service("late", "TCP", 9, json!({}))).await;
     tenant.says("late", "False", "Exhausted", "").await;
     annotated(&tenant.services, "six", "10.0.0.2").await;
+    tenant.answered().await;
     arena.a_start_writes_nothing().await;
     map.goes().await;
     tenant.ends(&[]).await;

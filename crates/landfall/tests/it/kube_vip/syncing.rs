@@ -87,8 +87,7 @@ async fn a_service_ends_as_the_original_left_it() {
         tenant.create(from_json(load_balancer("name"), &[written])).await;
         carries(&tenant.services, "name", case, &expected).await;
         tenant.settled().await;
-        tenant.delete("name").await;
-        tenant.claim_is_gone("192.168.1.1").await;
+        tenant.clear().await;
     }
     map.goes().await;
     tenant.ends(&[]).await;

@@ -134,13 +134,19 @@ async fn a_service_that_goes_at_the_very_end_is_migrated_when_it_comes_back() {
     let drops_copy = |request: &Record| {
         request.method == Method::DELETE && request.path.ends_with("-keepalived-clone")
     };
-    proxy.once(drops_copy, Action::Freeze);
+    // Not once: a call that is not answered is given up and made again.
+    proxy.add_rule(move |request| drops_copy(request).then_some(Action::Freeze));
     old.migrate("web").await;
     wait::until("the copy to be dropped", LONG, async || proxy.requests().iter().any(drops_copy))
         .await
         .unwrap();
     old.tenant.shows("web", &["10.46.2.1"]).await;
     old.tenant.delete("web").await;
+    // By the watch by which this becomes known, that became known.
+    old.service("after").await;
+    old.expose("after", "after", Some("10.46.2.2")).await;
+    old.is("after", State::Valid, VALID).await;
+    proxy.clear_rules();
     proxy.thaw();
     old.is("web", State::CleaningUp, "Service \"web\" not found").await;
     old.service("web").await;

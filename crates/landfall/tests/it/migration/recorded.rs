@@ -65,6 +65,16 @@ async fn taken_over(name: &str, moves: &[Moves], waits: &[Waits]) {
         Old::new(&arena, namespace).await.is(vip, *state, message).await;
     }
     has_seen_everything(&arena, "first").await;
+    wait::until("the finalizers to go", LONG, async || {
+        let now = Snapshot::take(&arena.client).await.map_err(|error| format!("{error:?}"))?;
+        let left = now
+            .services
+            .iter()
+            .find(|service| service.finalizers().iter().any(|one| one == words::FINALIZER_SERVICE));
+        left.map_or(Ok(()), |service| Err(service.name_any()))
+    })
+    .await
+    .unwrap();
 
     // Who was neither waiting for us nor moved is as it was.
     let concerned = |key: &(String, String)| {
@@ -104,10 +114,6 @@ async fn taken_over(name: &str, moves: &[Moves], waits: &[Waits]) {
     let claims: BTreeSet<_> = after.claims.iter().map(ResourceExt::uid).collect();
     for claim in &before.claims {
         assert!(claims.contains(&claim.uid()), "the claim on {} is gone", claim.name_any());
-    }
-    for service in &after.services {
-        let left = service.finalizers().iter().any(|one| one == words::FINALIZER_SERVICE);
-        assert!(!left, "{}", service.name_any());
     }
     let history = recorder.finish().await.unwrap();
     assert_eq!(history.gaps(), []);

@@ -15,7 +15,7 @@ use landfall_testkit::{Operator, wait};
 use rstest::rstest;
 
 use super::many::{all_served, burst, churn};
-use crate::stage::{Dialect, LONG, arena};
+use crate::stage::{Dialect, LONG, arena, claims_are_refused};
 
 /// 409, 429, 500, 504, 410, an expired watch, one held back, a cut, a lost, a denied, a late reply
 /// and a list from the past.
@@ -52,6 +52,7 @@ async fn a_refused_ledger_is_told_in_the_api_servers_words_and_tried_again() {
     assert_ne!(less.rules, whole.rules);
     let less = roles.replace("landfall-operator", &PostParams::default(), &less).await.unwrap();
 
+    claims_are_refused(&arena.operators_client().await).await;
     tenant.pool(pool("fault-rbac", &["10.10.1.0/29"])).await;
     let operator = arena.operator().await;
     tenant.create(load_balancer("web")).await;
@@ -274,13 +275,7 @@ async fn a_webhook_that_refuses_claims_is_named_and_got_over_once_it_is_gone() {
     tenant.create(load_balancer("before")).await;
     tenant.shows("before", &["10.10.7.0"]).await;
     arena.apply(WEBHOOK).await;
-    wait::until("the webhook to refuse", LONG, async || {
-        let dry = PostParams { dry_run: true, ..PostParams::default() };
-        let probe = landfall_testkit::builders::bare_claim(crate::stage::ip("10.10.7.7"));
-        tenant.claims.create(&dry, &probe).await.is_err()
-    })
-    .await
-    .unwrap();
+    claims_are_refused(&tenant.client).await;
 
     tenant.create(load_balancer("web")).await;
     tenant.says("web", "False", "LedgerRefused", "failed calling webhook \"vip.kb.io\"").await;

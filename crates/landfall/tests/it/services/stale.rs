@@ -1,6 +1,8 @@
 //! Operators whose watches are silent: what they remember of their own writes, and what they ask
 //! before they take something away, must do.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -34,8 +36,34 @@ fn hears_again(proxy: &Proxy) {
     proxy.cut_connections();
 }
 
+/// Requests that a proxy holds back, also when they are given up and made again.
+struct Held<'a> {
+    proxy: &'a Proxy,
+    held: Arc<AtomicBool>,
+}
+
+fn hold(proxy: &Proxy, which: fn(&Record) -> bool) -> Held<'_> {
+    let held = Arc::new(AtomicBool::new(true));
+    let still = Arc::clone(&held);
+    proxy.add_rule(move |request| {
+        (which(request) && still.load(Ordering::SeqCst)).then_some(Action::Freeze)
+    });
+    Held { proxy, held }
+}
+
+impl Held<'_> {
+    fn let_go(self) {
+        self.held.store(false, Ordering::SeqCst);
+        self.proxy.thaw();
+    }
+}
+
 fn publishes(request: &Record) -> bool {
     request.is_for("services") && request.method == Method::PATCH
+}
+
+fn releases(request: &Record) -> bool {
+    request.is_for("ips") && request.method == Method::DELETE
 }
 
 fn takes(request: &Record) -> bool {
@@ -89,7 +117,7 @@ async fn a_claim_is_not_released_under_an_operator_that_is_about_to_publish_it()
     silence(&stale, "services").await;
     let slow_operator = arena.operator_via(&slow).await;
     slow_operator.wait_ready(LONG).await.unwrap();
-    slow.once(publishes, Action::Freeze);
+    let publication = hold(&slow, publishes);
 
     let mark = stale.mark();
     tenant.patch("web", json!({"spec": {"type": "LoadBalancer"}})).await;
@@ -104,7 +132,7 @@ async fn a_claim_is_not_released_under_an_operator_that_is_about_to_publish_it()
         .unwrap();
     assert!(tenant.claim("10.11.2.0").await.is_some());
     assert!(shown(&tenant.get("web").await).is_empty(), "not published yet");
-    slow.thaw();
+    publication.let_go();
     tenant.shows("web", &["10.11.2.0"]).await;
     hears_again(&stale);
     all_served(&tenant).await;
@@ -133,19 +161,19 @@ async fn an_address_that_another_has_published_is_not_replaced_by_ones_own() {
     tenant.pool(pool("stale-first", &["10.11.4.0/30"]).with_priority(1)).await;
     tenant.pool_says("stale-first", "True", "").await;
     silence(&fast, "ips").await;
-    for proxy in [&slow, &fast] {
-        proxy.once(publishes, Action::Freeze);
-    }
+    // The slow one may give up its own only when we say so, too.
+    let slow_ones = hold(&slow, |request| publishes(request) || releases(request));
+    let fast_ones = hold(&fast, publishes);
     tenant.create(load_balancer("web")).await;
     for (proxy, who) in [(&slow, "slow"), (&fast, "fast")] {
         let about_to = || proxy.requests().iter().any(publishes);
         let what = format!("the {who} one to be about to publish its own");
         wait::until(what, LONG, async || about_to()).await.unwrap();
     }
-    fast.thaw();
+    fast_ones.let_go();
     tenant.shows("web", &["10.11.4.0"]).await;
     assert!(tenant.claim("10.11.3.0").await.is_some());
-    slow.thaw();
+    slow_ones.let_go();
     // It finds what the other has published, looks whose that is, and gives up its own.
     tenant.claim_is_gone("10.11.3.0").await;
     for proxy in [&slow, &fast] {

@@ -23,7 +23,7 @@ pub(crate) async fn writes_only(operator: Operator, proxy: &Proxy, kinds: &[&str
 /// How often the lease is renewed, every two seconds, before an operator counts as idle.
 const RENEWALS: usize = 4;
 
-pub(crate) fn renews_the_lease(request: &Record) -> bool {
+fn renews_the_lease(request: &Record) -> bool {
     request.is_for("leases") && request.method == Method::PUT
 }
 

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use landfall_api::{IP, IPGroup, name, words};
+use landfall_testkit::builders::ServiceBuilder as _;
 use landfall_testkit::cluster::{self, Snapshot};
 use landfall_testkit::{ControlPlane, builders, wait};
 use serde_json::{Value, json};
@@ -269,6 +270,19 @@ impl Tenant {
         })
         .await
         .unwrap()
+    }
+
+    /// Waits until the operator has answered to something that came after all else, so that it owes
+    /// nobody anything any more.
+    pub(crate) async fn answered(&self) {
+        let last = "zz-last";
+        self.create(builders::load_balancer(last).asking("nothing")).await;
+        wait::until(format!("an answer to {}", self.key(last)), LONG, async || {
+            let service = self.services.get(last).await.map_err(|error| error.to_string())?;
+            if allocated(&service).is_some() { Ok(()) } else { Err(describe(&service)) }
+        })
+        .await
+        .unwrap();
     }
 
     /// Waits until the whole cluster is in order.
