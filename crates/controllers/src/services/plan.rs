@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use landfall_ipam::{Family, PoolName, Reason, Refusal};
 
 pub use self::repair::RepairMode;
-use self::{confirm::Doubts, damp::Damper, repair::Repair};
+use self::{confirm::Doubts, damp::Damper, repair::Repair, turns::Turns};
 pub(crate) use self::{
     due::{Delay, delay_after},
     news::Watched,
@@ -37,6 +37,7 @@ use super::{
 use crate::{absent::Absent, engine::Now};
 
 mod confirm;
+mod counts;
 mod damp;
 mod due;
 mod freed;
@@ -46,6 +47,7 @@ mod publish;
 mod repair;
 mod report;
 mod takeover;
+mod turns;
 
 /// What the user sets for the whole allocator.
 #[derive(Clone, Debug, Default)]
@@ -106,6 +108,8 @@ pub(super) struct Planner {
     waiting: Waiting,
     /// Addresses to look at live once the call about them has ended.
     doubted: BTreeSet<IpAddr>,
+    /// What those will take whose turn has come while a call about them is under way.
+    turns: Turns,
     /// Addresses that became free since the last plan.
     freed: BTreeSet<IpAddr>,
     /// Those who waited and for whom something changed since the last plan.
@@ -265,10 +269,16 @@ impl Planner {
 
     /// Decides about one Service and everything claimed in its name.
     fn plan_service(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
-        // What is under way or due comes back with a report, and that marks the Service again.
-        if self.is_engaged(key) || self.repair.holds(key) {
+        if self.repair.holds(key) {
+            self.give_back(key);
             return;
         }
+        // What is under way or due comes back with a report, and that marks the Service again.
+        if self.is_engaged(key) {
+            self.keep_turn(key, now);
+            return;
+        }
+        self.give_back(key);
         let planned = effects.len();
         if self.must_be_hidden(key) {
             self.plan_leftover(key, now, effects);
@@ -353,19 +363,30 @@ impl Planner {
         effects: &mut Vec<Effect>,
     ) {
         self.begin_call(&service.key);
+        let holder = self.count_as_taken(service, addr, pool.as_ref());
+        effects.push(Effect::Take { addr, pool, holder });
+    }
+
+    /// Keeps an address from all others while a Service is about to take it.
+    fn count_as_taken(
+        &mut self,
+        service: &ServiceView,
+        addr: IpAddr,
+        pool: Option<&PoolName>,
+    ) -> HolderView {
         let holder = status::holder_now(service);
         let claim = ClaimView {
             addr,
             uid: "".into(),
             version: Version::default(),
-            pool: pool.clone(),
+            pool: pool.cloned(),
             reserved: None,
             tenure: Tenure::Services(vec![holder.clone()]),
         };
         self.world.busy.insert(addr, Busy::Writing(Some(claim.into())));
-        self.count(pool.as_ref(), &holder, addr);
+        self.count(pool, &holder, addr);
         self.settle(addr);
-        effects.push(Effect::Take { addr, pool, holder });
+        holder
     }
 
     /// Brings what the Service shows in line, in the order of the protocol: touch what is not
@@ -447,8 +468,8 @@ impl Planner {
         let new = status::holder_now(service);
         let mut holders = claim.holders().to_vec();
         match holders.iter_mut().find(|holder| holder.key == service.key) {
-            Some(holder) => *holder = new.clone(),
-            None => holders.push(new.clone()),
+            Some(holder) => *holder = new,
+            None => holders.push(new),
         }
         // One with an end is for the next to come; one without is for good.
         let end_reservation = claim.reserved.as_ref().is_some_and(|kept| kept.expires.is_some());
@@ -459,7 +480,10 @@ impl Planner {
         let is_given = !is_unwanted && !is_taken;
         let pool = claim.pool.clone().or_else(|| of_its_pool().filter(|_| is_given));
         self.begin_call(&service.key);
-        self.count(pool.as_ref(), &new, claim.addr);
+        // For all of them: of no pool so far, it is of that of whoever joins.
+        for holder in &holders {
+            self.count(pool.as_ref(), holder, claim.addr);
+        }
         let to_be = ClaimView {
             pool: pool.clone(),
             reserved: claim.reserved.clone().filter(|_| !end_reservation),
@@ -540,27 +564,6 @@ impl Planner {
             effects.push(Effect::Release { claim, holder, then });
             self.world.busy.insert(addr, Busy::Writing(to_be));
         }
-    }
-
-    /// Counts an address for a holder.
-    fn count(&mut self, pool: Option<&PoolName>, holder: &HolderView, addr: IpAddr) {
-        if !self.world.count(pool, holder, addr) {
-            return;
-        }
-        // The namespace may hold no more: those of it that wait for the pool have that to say.
-        self.wake(self.waiting.in_namespace(holder.key.namespace()));
-    }
-
-    /// A namespace holds one address of a pool less: those that wait for that have their turn.
-    fn ungive(&mut self, pool: &PoolName, namespace: &str, addr: IpAddr) {
-        let Some(quota) = self.world.ungive(pool, namespace, addr) else { return };
-        if self.world.limit_of(pool, namespace).is_none() {
-            return;
-        }
-        // All of them: the oldest may be unable to use it for another reason. To those who could share
-        // no pool says that a quota is in the way.
-        self.wake(self.waiting.under_quota(&quota));
-        self.wake(self.waiting.sharing_in_namespace(namespace));
     }
 
     /// Whether a call about the Service is under way or due.

@@ -211,6 +211,17 @@ impl Sim {
         self.operators[operator].calls.len()
     }
 
+    /// The call under way that publishes what a Service shows or says.
+    pub(super) fn publication(&self, operator: usize, of: &str) -> Option<usize> {
+        let about = |effect: &Effect| {
+            matches!(
+                effect,
+                Effect::Publish { key, .. } | Effect::Annotate { key, .. } if key.to_string() == of
+            )
+        };
+        self.operators[operator].calls.iter().position(|call| about(&call.effect))
+    }
+
     /// The events among the calls under way.
     pub(super) fn notes(&self, operator: usize) -> impl Iterator<Item = &Note> {
         self.operators[operator].calls.iter().filter_map(|call| {

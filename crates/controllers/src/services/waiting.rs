@@ -135,11 +135,11 @@ impl Waiting {
         }
     }
 
-    /// Whether anything changed since this was last asked.
     pub(super) fn contains(&self, key: &ServiceKey) -> bool {
         self.waits.contains_key(key)
     }
 
+    /// Whether anything changed since this was last asked.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
@@ -221,16 +221,6 @@ impl Waiting {
     /// Whether somebody waits for exactly this address.
     pub(super) fn is_awaited(&self, addr: IpAddr) -> bool {
         self.by_addr.contains_key(&addr)
-    }
-
-    /// Whether one waits for exactly this address.
-    pub(super) fn waits_for(&self, addr: IpAddr, turn: &Turn) -> bool {
-        self.by_addr.get(&addr).is_some_and(|turns| turns.contains(turn))
-    }
-
-    /// Whether one waits for any address of the family in the pool.
-    pub(super) fn waits_for_pool(&self, pool: &(PoolName, Family), turn: &Turn) -> bool {
-        self.by_pool.get(pool).is_some_and(|turns| turns.contains(turn))
     }
 }
 

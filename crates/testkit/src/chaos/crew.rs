@@ -87,6 +87,10 @@ impl Operators {
             let operator = spawn(binary, &kubeconfig, &flags).await?;
             members.push(Member { proxy, operator, kubeconfig, flags });
         }
+        // Whoever is not there yet when users begin is spared what is in store for it.
+        for member in &members {
+            member.operator.wait_ready(DEADLINE).await?;
+        }
         Ok(Self { binary: binary.to_owned(), members, fallen: Vec::new() })
     }
 

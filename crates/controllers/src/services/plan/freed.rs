@@ -72,30 +72,12 @@ impl Planner {
     }
 
     fn serve(&mut self, turn: &Turn, freed: &mut Freed, now: Now, effects: &mut Vec<Effect>) {
-        let taken: Vec<IpAddr> =
-            if self.is_engaged(&turn.1) {
-                // Its turn all the same: the report of its call brings us back. Meanwhile nobody who
-                // has just arrived may have what it waits for.
-                let by_pool = freed.by_pool.iter();
-                let of_pools = by_pool.filter(|(pool, _)| self.waiting.waits_for_pool(pool, turn));
-                let asked = freed.asked.iter().filter(|addr| self.waiting.waits_for(**addr, turn));
-                let held: Vec<_> =
-                    of_pools.flat_map(|(_, addrs)| addrs).chain(asked).copied().collect();
-                for addr in &held {
-                    self.freed.insert(*addr);
-                    self.world.book.take(*addr);
-                }
-                held
-            } else {
-                let planned = effects.len();
-                self.plan_service(&turn.1, now, effects);
-                let new = effects.iter().skip(planned);
-                new.filter_map(|effect| {
-                    if let Effect::Take { addr, .. } = effect { Some(*addr) } else { None }
-                })
-                .collect()
-            };
-        for addr in taken {
+        let planned = effects.len();
+        self.plan_service(&turn.1, now, effects);
+        let taken = effects.iter().skip(planned).filter_map(|effect| {
+            if let Effect::Take { addr, .. } = effect { Some(*addr) } else { None }
+        });
+        for addr in taken.chain(self.kept_until_its_turn(&turn.1)) {
             freed.remove(addr);
         }
     }

@@ -2,15 +2,13 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use landfall_ipam::PoolName;
-
 use super::{
     About, Blocked, Busy, ClaimView, Effect, Note, Now, Planner, ServiceKey, Source,
     due::{Delay, FIRST_DELAY, PROBE_TRIES, delay_after},
 };
 use crate::services::{
     effect::{Answer, Failure, Report},
-    view::{HolderView, Version},
+    view::Version,
 };
 
 impl Planner {
@@ -28,7 +26,7 @@ impl Planner {
             Effect::Touch { key, addr, pool, holders, .. } => {
                 let open = matches!(&result, Err(Failure::Unknown(_)));
                 self.on_claim_write(addr, &key, result, now);
-                if let Some(holder) = holders.iter().find(|holder| holder.key == key) {
+                for holder in &holders {
                     self.uncount_unless(open, pool.as_ref(), holder, addr);
                 }
                 None
@@ -217,7 +215,7 @@ impl Planner {
         }
         if let Some(key) = for_whom {
             self.end_call(&key);
-            self.ungive_everywhere(addr, key.namespace());
+            self.ungive_everywhere(addr);
             self.recount(addr);
             if self.world.claim(addr).is_none() {
                 // It did not happen. Trying again at once would hammer whatever is in trouble.
@@ -349,52 +347,6 @@ impl Planner {
         }
     }
 
-    /// An address that a write did not bring counts no more, unless that is still open.
-    fn uncount_unless(
-        &mut self,
-        open: bool,
-        pool: Option<&PoolName>,
-        holder: &HolderView,
-        addr: IpAddr,
-    ) {
-        let claim = self.world.claim(addr).filter(|claim| claim.pool.as_ref() == pool);
-        if open || claim.is_some_and(|claim| claim.holders().contains(holder)) {
-            return;
-        }
-        if let Some(pool) = pool {
-            self.ungive(pool, holder.key.namespace(), addr);
-        }
-        let key = holder.terms.as_ref().and_then(|terms| terms.key.as_deref());
-        self.world.unoffer(key.unwrap_or_default(), addr);
-        self.recount(addr);
-    }
-
-    /// An address that nobody has after all counts for no pool.
-    fn ungive_everywhere(&mut self, addr: IpAddr, namespace: &str) {
-        let counted = self
-            .world
-            .given
-            .iter()
-            .filter(|((_, of), addrs)| of == namespace && addrs.contains(&addr));
-        let pools: Vec<_> = counted.map(|((pool, _), _)| pool.clone()).collect();
-        for pool in pools {
-            self.ungive(&pool, namespace, addr);
-        }
-        self.world.sharing.retain(|_, addrs| {
-            addrs.remove(&addr);
-            !addrs.is_empty()
-        });
-    }
-
-    /// Counts an address as its claim says, after what was under way about it counts no more.
-    fn recount(&mut self, addr: IpAddr) {
-        let Some(claim) = self.world.claim(addr) else { return };
-        let (pool, holders) = (claim.pool.clone(), claim.holders().to_vec());
-        for holder in holders {
-            self.count(pool.as_ref(), &holder, addr);
-        }
-    }
-
     fn delay_release(&mut self, addr: IpAddr, now: Now) {
         let tries = self.release_delays.get(&addr).map_or(0, |delay| delay.tries);
         self.release_delays.insert(addr, delay_after(tries, now));
@@ -410,7 +362,7 @@ impl Planner {
     }
 
     /// A call about the claim on an address has ended: its holders are looked at again.
-    fn unbusy(&mut self, addr: IpAddr) {
+    pub(super) fn unbusy(&mut self, addr: IpAddr) {
         self.world.busy.remove(&addr);
         self.world.claims.unpin(&addr);
         if self.doubted.remove(&addr) {

@@ -14,6 +14,7 @@ mod repair;
 mod sharing;
 mod stories;
 mod takeover;
+mod turns;
 
 const POOLS: [(&str, &str); 4] = [
     ("10.0.0.0-10.0.0.3", ""),

@@ -329,3 +329,34 @@ fn what_a_pool_excludes_is_nobodys_also_beyond_the_pools() {
     assert_eq!(shown_by(&sim, "shop/may"), ["192.0.2.1"]);
     assert_eq!(shown_by(&sim, "shop/may-not"), [] as [&str; 0]);
 }
+
+/// From then on it is of the pool, for all who have it.
+#[test]
+fn who_joins_what_was_taken_of_no_pool_has_it_count_for_the_others_at_once() {
+    let mut sim = running_in(Place::Annotation, 1);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.9", "10.0.0.9");
+    let share_with_all = |sim: &mut Sim, key: &str, port: u16| {
+        share(sim, key, "key", port);
+        sim.cluster.edit_service(key, |stored| {
+            let terms = stored.view.terms.as_mut().map(Arc::make_mut);
+            terms.unwrap().with = vec!["*".to_owned()];
+        });
+    };
+    share_with_all(&mut sim, "other/beyond", 80);
+    sim.cluster.edit_service("other/beyond", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.0")]);
+    });
+    sim.settle();
+    assert_eq!(shown_by(&sim, "other/beyond"), ["10.0.0.0"]);
+    share_with_all(&mut sim, "shop/joins", 443);
+    sim.cluster.create_service("other/waits");
+    sim.settle();
+    sim.cluster.set_pool("IPGroup/b", POOLS[0].0, "");
+    sim.cluster.put_pool(&PoolName::new("IPGroup/b"), |view| {
+        let per_namespace = Some(1);
+        view.quota = Some(landfall_api::Quota { per_namespace, ..Default::default() });
+    });
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/joins"), ["10.0.0.0"]);
+    assert_eq!(shown_by(&sim, "other/waits"), Vec::<String>::new(), "one is what it may hold");
+}
