@@ -8,6 +8,7 @@ use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_bal
 use landfall_testkit::cluster::shown;
 use landfall_testkit::proxy::{Action, Record};
 use landfall_testkit::wait;
+use rstest::rstest;
 use serde_json::json;
 
 use crate::stage::{LONG, Tenant, arena, ip, tenant};
@@ -180,9 +181,21 @@ async fn a_service_made_anew_under_the_same_name_is_another_one() {
     tenant.ends(&["wake-anew"]).await;
 }
 
+/// What there is for those who wait.
+#[derive(Clone, Copy, Debug)]
+enum More {
+    /// Somebody gives up an address.
+    Freed,
+    /// The pool gets another.
+    Added,
+}
+
 /// The oldest may be busy at the very moment: its condition is being written.
+#[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_freed_address_waits_for_the_oldest_while_its_condition_is_being_written() {
+async fn what_there_is_waits_for_the_oldest_while_its_condition_is_being_written(
+    #[values(More::Freed, More::Added)] more: More,
+) {
     let arena = arena().await;
     let tenant = arena.tenant("wake-busy").await;
     tenant.pool(pool("wake-busy", &["10.4.6.0/32"])).await;
@@ -207,20 +220,29 @@ async fn a_freed_address_waits_for_the_oldest_while_its_condition_is_being_writt
         tenant.says(name, "False", "Exhausted", "IPGroup/wake-drain: it is draining").await;
     }
     let mark = proxy.mark();
-    tenant.delete("has").await;
-    wait::until("the release", LONG, async || {
-        let done = |request: &Record| {
-            request.is_for("ips") && request.method == Method::DELETE && request.status.is_some()
-        };
-        proxy.requests_since(mark).iter().any(done)
-    })
-    .await
-    .unwrap();
+    let there_is = match more {
+        More::Freed => {
+            tenant.delete("has").await;
+            let done = |request: &Record| {
+                request.is_for("ips")
+                    && request.method == Method::DELETE
+                    && request.status.is_some()
+            };
+            let released = async || proxy.requests_since(mark).iter().any(done);
+            wait::until("the release", LONG, released).await.unwrap();
+            "10.4.6.0"
+        }
+        More::Added => {
+            tenant.edit_pool("wake-busy", json!({"ranges": ["10.4.6.0/31"]})).await;
+            tenant.pool_says("wake-busy", "True", "").await;
+            "10.4.6.1"
+        }
+    };
     // Nor does one that has just arrived get ahead of it.
     tenant.create(load_balancer("newcomer")).await;
     tenant.says("newcomer", "False", "Exhausted", "").await;
     proxy.thaw();
-    tenant.shows("z-oldest", &["10.4.6.0"]).await;
+    tenant.shows("z-oldest", &[there_is]).await;
     tenant.says("a-youngest", "False", "Exhausted", "").await;
     tenant.settled().await;
     drop(operator);
