@@ -37,6 +37,7 @@ pub(crate) mod effect;
 mod fixtures;
 #[cfg(test)]
 mod fuzz;
+mod index;
 mod lean;
 mod metrics;
 #[cfg(test)]

@@ -283,7 +283,7 @@ fn shared(
     if key == words::SHARING_KEY_BY_MAP && family == Family::V6 {
         return None;
     }
-    let addrs = world.sharing.get(key)?.iter();
+    let addrs = world.sharing.of(key);
     let mut addrs: Vec<_> = addrs.filter(|addr| Family::of(**addr) == family).collect();
     let mut views = pools.iter().filter_map(|(_, view)| *view);
     let first = views.find(|view| is_meant_for(world, view, service));

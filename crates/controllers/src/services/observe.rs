@@ -41,8 +41,9 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
         .and_then(|status| status.load_balancer.as_ref())
         .and_then(|balancer| balancer.ingress.as_deref())
         .unwrap_or_default();
-    let in_status: Vec<IpAddr> =
+    let mut in_status: Vec<IpAddr> =
         ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect();
+    in_status.shrink_to_fit();
     let carried = Carried::by(&object.metadata);
     let place = carried.place();
     let annotated = carried.annotated.as_ref().map(|annotated| annotated.addrs.as_slice());
@@ -254,8 +255,11 @@ pub(super) fn claim(object: &DeserializeGuard<IP>) -> Option<ClaimView> {
 }
 
 fn tenure(holders: &[Holder]) -> Tenure {
-    let views: Option<Vec<_>> = holders.iter().map(holder).collect();
-    views.map_or_else(
+    // What is collected by trial gets room for four, and almost every claim has one holder.
+    let mut views = Vec::with_capacity(holders.len());
+    views.extend(holders.iter().map_while(holder));
+    let all = views.len() == holders.len();
+    all.then_some(views).map_or_else(
         || {
             let names: Vec<_> = holders
                 .iter()

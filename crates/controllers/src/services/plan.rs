@@ -535,7 +535,7 @@ impl Planner {
         now: Now,
         effects: &mut Vec<Effect>,
     ) {
-        let held = self.world.held.get(key).cloned().unwrap_or_default();
+        let held: Vec<_> = self.world.held.of(key).copied().collect();
         for addr in held.into_iter().filter(|addr| !keep.contains(addr)) {
             let delayed = self.release_delays.get(&addr).is_some_and(|delay| delay.holds(now));
             if delayed || self.world.is_busy(addr) || self.world.is_a_virtual_ips(addr) {

@@ -67,11 +67,7 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
         finding: Finding::FinalizerLeft,
         addr: None,
         keys: vec![key.clone()],
-        pool: world
-            .held
-            .get(key)
-            .and_then(|addrs| addrs.first())
-            .and_then(|addr| pool_of(world, *addr)),
+        pool: world.held.of(key).next().and_then(|addr| pool_of(world, *addr)),
         text: format!("Service {key} carries the finalizer of a replaced operator"),
     });
     compared.chain(left).collect()

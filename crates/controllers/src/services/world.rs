@@ -1,16 +1,12 @@
 //! What is known: watched objects with our own unechoed writes laid over them, and indexes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use landfall_ipam::{Book, Family, PoolName, Terms};
 
 use super::{
     classes::Classes,
+    index::Index,
     store::Store,
     view::{
         ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
@@ -29,20 +25,20 @@ pub(super) struct World {
     pub(super) namespaces: Store<String, BTreeMap<String, String>>,
     pub(super) outsiders: BTreeMap<OutsiderKind, Store<Outsider, Vec<IpAddr>>>,
     /// Which outsiders have an address.
-    pub(super) outside: BTreeMap<IpAddr, BTreeSet<Outsider>>,
+    pub(super) outside: Index<IpAddr, Outsider>,
     pub(super) book: Book,
     /// Pools in the order they are asked; those that cannot be used come last.
     pub(super) order: Vec<PoolName>,
     /// Addresses claimed for a Service of that name.
-    pub(super) held: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
+    pub(super) held: Index<ServiceKey, IpAddr>,
     /// Addresses of a pool that a namespace holds or is about to.
-    pub(super) given: BTreeMap<(PoolName, String), BTreeSet<IpAddr>>,
+    pub(super) given: Index<(PoolName, String), IpAddr>,
     /// Addresses whose holders have a sharing key, or are about to.
-    pub(super) sharing: BTreeMap<String, BTreeSet<IpAddr>>,
+    pub(super) sharing: Index<String, IpAddr>,
     /// Addresses that are kept for a Service, or for any of a namespace, and that nobody has.
-    pub(super) kept: BTreeMap<(String, Option<String>), BTreeSet<IpAddr>>,
+    pub(super) kept: Index<(String, Option<String>), IpAddr>,
     /// Services that show an address, rightly or not.
-    pub(super) shown: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
+    pub(super) shown: Index<IpAddr, ServiceKey>,
     /// Addresses with a call about their claim under way or due.
     pub(super) busy: BTreeMap<IpAddr, Busy>,
     pub(super) annotated: AnnotatedServices,
@@ -128,7 +124,7 @@ impl World {
                 };
                 possible && (doubt.evident || in_its_place())
             }
-            None => !leftover.marked || self.held.contains_key(key) || in_its_place(),
+            None => !leftover.marked || self.held.has(key) || in_its_place(),
         }
     }
 
@@ -138,8 +134,8 @@ impl World {
 
     /// Claims that name this very Service under the class it has.
     pub(super) fn claims_naming(&self, service: &ServiceView) -> impl Iterator<Item = &ClaimView> {
-        let held = self.held.get(&service.key);
-        let claims = held.into_iter().flatten().filter_map(|addr| self.claims.get(addr));
+        let held = self.held.of(&service.key);
+        let claims = held.filter_map(|addr| self.claims.get(addr));
         claims.filter(|claim| {
             let holder = claim.holder(service);
             holder.is_some_and(|holder| holder.legacy || holder.class == service.class)
@@ -167,13 +163,13 @@ impl World {
 
     /// How many addresses of a pool a namespace holds or is about to.
     pub(super) fn count_of(&self, pool: &PoolName, namespace: &str) -> usize {
-        self.given.get(&(pool.clone(), namespace.to_owned())).map_or(0, BTreeSet::len)
+        self.given.count(&(pool.clone(), namespace.to_owned()))
     }
 
     /// Counts an address of a pool for a namespace; says whether that makes it as many as it may
     /// hold.
     pub(super) fn give(&mut self, pool: &PoolName, namespace: &str, addr: IpAddr) -> bool {
-        let new = self.given.entry((pool.clone(), namespace.to_owned())).or_default().insert(addr);
+        let new = self.given.insert((pool.clone(), namespace.to_owned()), addr);
         let limit = self.limit_of(pool, namespace).and_then(|limit| usize::try_from(limit).ok());
         new && limit == Some(self.count_of(pool, namespace))
     }
@@ -192,12 +188,7 @@ impl World {
         addr: IpAddr,
     ) -> Option<(PoolName, String)> {
         let key = (pool.clone(), namespace.to_owned());
-        let addrs = self.given.get_mut(&key)?;
-        let counted = addrs.remove(&addr);
-        if addrs.is_empty() {
-            self.given.remove(&key);
-        }
-        counted.then_some(key)
+        self.given.remove(&key, &addr).then_some(key)
     }
 
     /// Counts an address for a holder: for its namespace's quota and for its sharing key. Says
@@ -215,24 +206,18 @@ impl World {
     /// Counts an address for the sharing key of somebody who has it or is about to.
     pub(super) fn offer(&mut self, terms: Option<&Terms>, addr: IpAddr) {
         if let Some(key) = terms.and_then(|terms| terms.key.as_ref()) {
-            self.sharing.entry(key.clone()).or_default().insert(addr);
+            self.sharing.insert(key.clone(), addr);
         }
     }
 
     /// Counts an address for a sharing key no more.
     pub(super) fn unoffer(&mut self, key: &str, addr: IpAddr) {
-        if let Some(addrs) = self.sharing.get_mut(key) {
-            addrs.remove(&addr);
-            if addrs.is_empty() {
-                self.sharing.remove(key);
-            }
-        }
+        self.sharing.remove(key, &addr);
     }
 
     /// Whether an address of a pool counts for a namespace.
     pub(super) fn counts(&self, pool: &PoolName, namespace: &str, addr: IpAddr) -> bool {
-        let counted = self.given.get(&(pool.clone(), namespace.to_owned()));
-        counted.is_some_and(|addrs| addrs.contains(&addr))
+        self.given.contains(&(pool.clone(), namespace.to_owned()), &addr)
     }
 
     /// The address of a family that is kept for this Service, and its pool: one for it by name
@@ -246,13 +231,12 @@ impl World {
         let namespace = service.key.namespace();
         let kept = whom
             .into_iter()
-            .filter_map(|name| self.kept.get(&(namespace.to_owned(), name.map(str::to_owned))));
-        let held = self.held.get(&service.key).into_iter();
-        let of_family =
-            kept.chain(held).flatten().copied().filter(|addr| Family::of(*addr) == family);
+            .flat_map(|name| self.kept.of(&(namespace.to_owned(), name.map(str::to_owned))));
+        let held = self.held.of(&service.key);
+        let of_family = kept.chain(held).copied().filter(|addr| Family::of(*addr) == family);
         let fitting = of_family.filter_map(|addr| {
             let for_any = self.keeps(self.claim_to_be(addr)?, service)?;
-            let pool = self.book.pool_of(addr).filter(|_| !self.outside.contains_key(&addr))?;
+            let pool = self.book.pool_of(addr).filter(|_| !self.outside.has(&addr))?;
             Some((for_any, addr, &pool.name))
         });
         fitting.min().map(|(_, addr, pool)| (addr, pool))
@@ -281,7 +265,7 @@ impl World {
 
     /// Who outside the ledger has an address, for people.
     pub(super) fn outsider(&self, addr: IpAddr) -> Option<String> {
-        self.outside.get(&addr)?.first().map(ToString::to_string)
+        self.outside.of(&addr).next().map(ToString::to_string)
     }
 
     /// Whether a `VirtualIP` has the address and is not done with it.
@@ -289,14 +273,13 @@ impl World {
     /// On its way to a Service its claim names a Service that is not of type `LoadBalancer` yet. Only
     /// the `VirtualIP` tells that such a claim is wanted.
     pub(super) fn is_a_virtual_ips(&self, addr: IpAddr) -> bool {
-        let outsiders = self.outside.get(&addr).into_iter().flatten();
-        outsiders.into_iter().any(|outsider| matches!(outsider, Outsider::VirtualIp(_)))
+        self.outside.of(&addr).any(|outsider| matches!(outsider, Outsider::VirtualIp(_)))
     }
 
     /// Services that show an address though its claim does not name them.
     pub(super) fn shown_without_claim(&self, addr: IpAddr) -> impl Iterator<Item = &ServiceKey> {
         let holders = self.claim(addr).map(ClaimView::holders).unwrap_or_default();
-        let showing = self.shown.get(&addr).into_iter().flatten();
+        let showing = self.shown.of(&addr);
         showing.filter(|key| !holders.iter().any(|holder| holder.key == **key))
     }
 
@@ -308,7 +291,7 @@ impl World {
         if let Some(outsider) = self.outsider(addr) {
             return outsider;
         }
-        match self.shown.get(&addr).and_then(BTreeSet::first) {
+        match self.shown.of(&addr).next() {
             Some(key) => format!("Service {key}, which shows it without a claim"),
             None => "a Service whose claim is being written".to_owned(),
         }
@@ -318,8 +301,8 @@ impl World {
     pub(super) fn settle(&mut self, addr: IpAddr) -> bool {
         let taken = self.claims.get(&addr).is_some()
             || self.busy.contains_key(&addr)
-            || self.shown.contains_key(&addr)
-            || self.outside.contains_key(&addr);
+            || self.shown.has(&addr)
+            || self.outside.has(&addr);
         if taken {
             self.book.take(addr);
             false

@@ -50,15 +50,13 @@ impl Planner {
 
     /// Counts an address for nobody, whatever was under way about it.
     pub(super) fn ungive_everywhere(&mut self, addr: IpAddr) {
-        let counted = self.world.given.iter().filter(|(_, addrs)| addrs.contains(&addr));
-        let quotas: Vec<_> = counted.map(|(quota, _)| quota.clone()).collect();
+        let quotas = self.world.given.keys_with(&addr);
         for (pool, namespace) in quotas {
             self.ungive(&pool, &namespace, addr);
         }
-        self.world.sharing.retain(|_, addrs| {
-            addrs.remove(&addr);
-            !addrs.is_empty()
-        });
+        for key in self.world.sharing.keys_with(&addr) {
+            self.world.unoffer(&key, addr);
+        }
     }
 
     /// Counts an address as its claim says, after what was under way about it counts no more.

@@ -94,7 +94,7 @@ impl Planner {
         }
         for holder in &holders {
             self.repair.stir(&holder.key);
-            self.world.held.entry(holder.key.clone()).or_default().insert(addr);
+            self.world.held.insert(holder.key.clone(), addr);
             self.count(pool.as_ref(), holder, addr);
             self.mark(&holder.key);
         }
@@ -103,7 +103,7 @@ impl Planner {
         }
         if let Some(reservation) = waits_for {
             self.expiries.extend(reservation.expires.map(|expires| (expires, addr)));
-            self.world.kept.entry(reservation.whom()).or_default().insert(addr);
+            self.world.kept.insert(reservation.whom(), addr);
         }
         self.wake_about(addr);
         self.release_delays.remove(&addr);
@@ -120,7 +120,8 @@ impl Planner {
         self.settle(old.addr);
         self.wake_about(old.addr);
         // Somebody who shows the address without a claim can have one now.
-        for key in self.world.shown.get(&old.addr).cloned().unwrap_or_default() {
+        let showing: Vec<_> = self.world.shown.of(&old.addr).cloned().collect();
+        for key in showing {
             self.mark(&key);
         }
     }
@@ -130,12 +131,7 @@ impl Planner {
             if let Some(expires) = reservation.expires {
                 self.expiries.remove(&(expires, old.addr));
             }
-            if let Some(addrs) = self.world.kept.get_mut(&reservation.whom()) {
-                addrs.remove(&old.addr);
-                if addrs.is_empty() {
-                    self.world.kept.remove(&reservation.whom());
-                }
-            }
+            self.world.kept.remove(&reservation.whom(), &old.addr);
         }
         for holder in old.holders() {
             self.repair.stir(&holder.key);
@@ -145,12 +141,7 @@ impl Planner {
             if let Some(key) = holder.terms.as_ref().and_then(|terms| terms.key.as_deref()) {
                 self.world.unoffer(key, old.addr);
             }
-            if let Some(addrs) = self.world.held.get_mut(&holder.key) {
-                addrs.remove(&old.addr);
-                if addrs.is_empty() {
-                    self.world.held.remove(&holder.key);
-                }
-            }
+            self.world.held.remove(&holder.key, &old.addr);
             self.mark(&holder.key);
         }
     }
@@ -158,7 +149,7 @@ impl Planner {
     /// What was known of a missing Service is of no use once nothing is claimed in its name.
     fn forget_those_without_claims(&mut self, old: &ClaimView) {
         for holder in old.holders() {
-            if !self.world.held.contains_key(&holder.key) {
+            if !self.world.held.has(&holder.key) {
                 self.absent.forget(&holder.key);
             }
         }
@@ -236,7 +227,7 @@ impl Planner {
             if is_lease(*addr) {
                 continue;
             }
-            if self.world.shown.entry(*addr).or_default().insert(key.clone()) {
+            if self.world.shown.insert(*addr, key.clone()) {
                 // Those who have it may have that to say.
                 self.mark_holders(*addr);
             }
@@ -258,7 +249,7 @@ impl Planner {
         self.repair.stir(&old.key);
         self.waiting.clear(&old.key);
         self.service_delays.remove(&old.key);
-        if self.world.held.contains_key(&old.key) || self.is_engaged(&old.key) {
+        if self.world.held.has(&old.key) || self.is_engaged(&old.key) {
             self.absent.saw_leave(&old.key);
         }
         self.mark(&old.key);
@@ -275,12 +266,7 @@ impl Planner {
 
     fn unshow(&mut self, addr: IpAddr, key: &ServiceKey) {
         self.mark_holders(addr);
-        if let Some(keys) = self.world.shown.get_mut(&addr) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.world.shown.remove(&addr);
-            }
-        }
+        self.world.shown.remove(&addr, key);
         self.settle(addr);
     }
 
@@ -397,18 +383,13 @@ impl Planner {
         let mut touched: Vec<IpAddr> = Vec::new();
         for (who, addrs) in gone {
             for addr in addrs {
-                if let Some(all) = self.world.outside.get_mut(&addr) {
-                    all.remove(&who);
-                    if all.is_empty() {
-                        self.world.outside.remove(&addr);
-                    }
-                }
+                self.world.outside.remove(&addr, &who);
                 touched.push(addr);
             }
         }
         if let Some((who, addrs)) = came {
             for addr in addrs {
-                self.world.outside.entry(addr).or_default().insert(who.clone());
+                self.world.outside.insert(addr, who.clone());
                 touched.push(addr);
             }
         }

@@ -35,7 +35,7 @@ impl Planner {
 
     /// Whether nothing is left to be written into the ledger about a Service.
     fn is_settled(&self, key: &ServiceKey) -> bool {
-        let held = self.world.held.get(key).into_iter().flatten();
+        let mut held = self.world.held.of(key);
         match self.world.services.get(key) {
             Some(service) => {
                 let entered = |addr: &IpAddr| {
@@ -45,9 +45,9 @@ impl Planner {
                 };
                 !self.later.contains(key)
                     && service.shows.iter().all(entered)
-                    && !held.into_iter().any(|addr| self.world.is_busy(*addr))
+                    && !held.any(|addr| self.world.is_busy(*addr))
             }
-            None => held.into_iter().all(|addr| self.world.is_a_virtual_ips(*addr)),
+            None => held.all(|addr| self.world.is_a_virtual_ips(*addr)),
         }
     }
 
@@ -55,7 +55,7 @@ impl Planner {
     /// that is there and of another type does not.
     pub(super) fn may_yet_come(&mut self, key: &ServiceKey, now: Now) -> bool {
         self.world.leftovers.get(key).is_none()
-            && self.world.held.contains_key(key)
+            && self.world.held.has(key)
             && self.absent.may_yet_come(key, now)
     }
 }
