@@ -120,8 +120,16 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
             let mut shown = service.shows.iter().copied();
             shown.find(|addr| is_lease(*addr) && Family::of(*addr) == family)
         };
+        // One that it asks for and has a claim on is nobody else's, and cannot be released either.
+        let asked = |family: Family| {
+            let asked = service.request.of(family);
+            asked.filter(|addr| claims.iter().any(|claim| claim.addr == *addr))
+        };
         let families = service.families.iter().copied();
-        let has = |family| leased(family).or_else(|| current(service, &claims, family));
+        let has = |family| {
+            let other = || current(service, &claims, family);
+            leased(family).or_else(|| asked(family)).or_else(other)
+        };
         addrs = families.filter_map(has).collect();
         later |= addrs.iter().any(|addr| world.is_busy(*addr));
     }

@@ -277,6 +277,24 @@ fn whoever_requires_both_families_keeps_what_it_has_until_it_can_have_both() {
 }
 
 #[test]
+fn whoever_requires_both_families_gets_the_address_that_was_claimed_for_it_before() {
+    let mut sim = running(1);
+    create(&mut sim, &["shop/web"]);
+    sim.settle();
+    ask(&mut sim, "shop/web", &["10.0.0.2"]);
+    sim.deliver(0, Kind::Services, 9);
+    sim.plan(0);
+    sim.take_hold(0, 0);
+    assert!(sim.cluster.claims.contains_key(&ip("10.0.0.2")), "claimed, and not shown yet");
+    want_both_families(&mut sim, "shop/web", true);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.2"]);
+    assert_eq!(says(&sim, "shop/web"), refused("FamilyMissing"));
+    assert_eq!(sim.cluster.violations().len(), 0);
+    restart_writes_nothing(&mut sim);
+}
+
+#[test]
 fn whoever_requires_both_families_takes_none_while_it_is_open_whether_it_can_have_the_other() {
     let mut sim = running(1);
     sim.cluster.set_pool("IPGroup/a", "10.0.0.0 fd00::-fd00::1", "");
