@@ -21,11 +21,15 @@ pub enum Finding {
     SharedWithoutConsent,
     /// A replaced operator left its finalizer on a Service.
     FinalizerLeft,
+    /// A Service shows several addresses of one family.
+    SeveralShown,
+    /// A Service lists an address of a pool in `spec.externalIPs` to which its namespace has no right.
+    ExternalIPIgnored,
 }
 
 impl Finding {
     /// All of them, in the order the reference shows them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::ShownWithoutClaim,
         Self::NeverShown,
         Self::HolderGone,
@@ -33,6 +37,8 @@ impl Finding {
         Self::ShownTwice,
         Self::SharedWithoutConsent,
         Self::FinalizerLeft,
+        Self::SeveralShown,
+        Self::ExternalIPIgnored,
     ];
 
     /// The word users see.
@@ -45,6 +51,8 @@ impl Finding {
             Self::ShownTwice => "ShownTwice",
             Self::SharedWithoutConsent => "SharedWithoutConsent",
             Self::FinalizerLeft => "FinalizerLeft",
+            Self::SeveralShown => "SeveralShown",
+            Self::ExternalIPIgnored => "ExternalIPIgnored",
         }
     }
 
@@ -66,6 +74,12 @@ impl Finding {
                 "Another allocator gave the address twice, or somebody wrote a Service's status by hand."
             }
             Self::FinalizerLeft => "vip-allocator-operator served the Service.",
+            Self::SeveralShown => {
+                "Another allocator gave the Service several addresses of one family (Cilium's `lbipam.cilium.io/ips`, PureLB's `multiPool`)."
+            }
+            Self::ExternalIPIgnored => {
+                "The pool does not serve the Service's namespace, or the namespace's quota is used up."
+            }
         }
     }
 
@@ -90,6 +104,12 @@ impl Finding {
             }
             Self::FinalizerLeft => {
                 "The finalizer is taken off once the ledger is right about the Service."
+            }
+            Self::SeveralShown => {
+                "All of them are entered in the ledger and stay for as long as the Service shows them. It is given no more."
+            }
+            Self::ExternalIPIgnored => {
+                "The address does not count as taken and may be given to a Service that the pool serves."
             }
         }
     }

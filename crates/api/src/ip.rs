@@ -9,6 +9,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::words;
+
 /// Who has an address, and why.
 ///
 /// Every field is optional, since objects of vip-allocator-operator have an empty spec: their name
@@ -156,6 +158,23 @@ pub struct Holder {
     #[schemars(length(max = 4096))]
     pub selector: Option<String>,
 
+    /// Whether the holder agrees to share with Services that select other pods though traffic stays
+    /// on the node it arrives at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_pods: Option<bool>,
+
+    /// The pools that the Service asked for with `landfall.dev/pool` when it got the address. If it
+    /// asks for others later, it is moved there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "pools")]
+    pub asked_pools: Vec<String>,
+
+    /// The address that this one is to take the place of. The Service shows that one until this one is
+    /// shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 45))]
+    pub replaces: Option<String>,
+
     /// The `spec.loadBalancerClass` under which the Service was served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
@@ -174,6 +193,8 @@ impl Holder {
     pub const LONGEST_KEY: usize = 253;
     /// Most namespaces in `sharingWith`.
     pub const MOST_NAMESPACES: usize = 64;
+    /// Most `ports`.
+    pub const MOST_PORTS: usize = 1024;
     /// Longest `selector`.
     pub const LONGEST_SELECTOR: usize = 4096;
 }
@@ -194,6 +215,11 @@ pub struct ReservedFor {
     /// When the reservation ends. Never when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Time>,
+
+    /// Whether the address waits for a deleted Service (`retainFor` of its pool). Then it counts for
+    /// the namespace's quota, and is given up when the namespace asks for another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retained: Option<bool>,
 }
 
 /// What the operator says about an address.
@@ -235,7 +261,15 @@ fn namespaces(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 fn ports(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "type": "array",
-        "maxItems": 1024,
+        "maxItems": Holder::MOST_PORTS,
         "items": {"type": "string", "maxLength": 16},
+    })
+}
+
+fn pools(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "array",
+        "maxItems": words::MOST_ENTRIES,
+        "items": {"type": "string", "maxLength": words::LONGEST_ENTRY},
     })
 }

@@ -158,17 +158,33 @@ pub fn go_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// The addresses a Service has for kube-vip, in order, and the entries that are none: host names,
-/// which kube-vip resolves, and slips.
-pub fn addresses(metadata: &ObjectMeta) -> (Vec<IpAddr>, Vec<String>) {
-    let (mut addresses, mut others) = (Vec::new(), Vec::new());
+/// What a Service's annotation for kube-vip says.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Addresses {
+    /// The first address of each family, in order.
+    pub first: Vec<IpAddr>,
+    /// An address of a family that has one already.
+    pub surplus: Option<IpAddr>,
+    /// The beginning of the first entry that is no address: a host name, which kube-vip resolves, or a
+    /// slip.
+    pub other: Option<String>,
+}
+
+/// Reads [`words::ANNOTATION_KUBE_VIP_ADDRESSES`]: at most one address per family, however many it lists.
+pub fn addresses(metadata: &ObjectMeta) -> Addresses {
+    let mut read = Addresses::default();
     for entry in words::entries(metadata, words::ANNOTATION_KUBE_VIP_ADDRESSES) {
-        match entry.parse() {
-            Ok(address) => addresses.push(address),
-            Err(_) => others.push(entry.to_owned()),
+        let Ok(addr) = entry.parse::<IpAddr>() else {
+            read.other.get_or_insert_with(|| words::excerpt(entry));
+            continue;
+        };
+        if read.first.iter().any(|first| first.is_ipv4() == addr.is_ipv4()) {
+            read.surplus.get_or_insert(addr);
+        } else {
+            read.first.push(addr);
         }
     }
-    (addresses, others)
+    read
 }
 
 /// The text for [`words::ANNOTATION_KUBE_VIP_ADDRESSES`]; kube-vip acts on a change of the order.

@@ -1,6 +1,7 @@
 //! Keys and words that users and other programs write or read. One place, which feeds the docs.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use landfall_ipam::Refusal;
 
 /// Prefix of every word that is ours.
 pub const PREFIX: &str = "landfall.dev/";
@@ -58,28 +59,71 @@ pub const FINALIZER_CLOUD_PROVIDER: &str = "service.kubernetes.io/load-balancer-
 /// Class of the Services that kube-vip announces, unless it is told another.
 pub const CLASS_KUBE_VIP: &str = "kube-vip.io/kube-vip-class";
 
-/// An annotation that holds a sharing key, and who consents by it.
+/// An annotation that holds a sharing key, and how its Service consents to share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SharingKey {
     /// The annotation.
     pub key: &'static str,
-    /// The annotation with the namespaces to share with; without one the key alone is consent to
-    /// share with all, because its own program asks for no more.
+    /// The annotation with the namespaces to share with. Where a program has none, its key alone meant
+    /// every namespace; here it means the Service's own unless an administrator says otherwise.
     pub with: Option<&'static str>,
+    /// The annotation by which a Service with `externalTrafficPolicy: Local` agrees to share with
+    /// Services that select other pods.
+    pub other_pods: Option<&'static str>,
 }
 
 /// Annotations with a sharing key, ours first. The others are those of programs that ran before us:
 /// what Services agreed to under them still holds, so that what they share can be taken over.
 pub const SHARING_KEYS: &[SharingKey] = &[
-    SharingKey { key: ANNOTATION_SHARING_KEY, with: Some(ANNOTATION_SHARING_WITH) },
-    SharingKey { key: "metallb.io/allow-shared-ip", with: None },
-    SharingKey { key: "metallb.universe.tf/allow-shared-ip", with: None },
+    SharingKey {
+        key: ANNOTATION_SHARING_KEY,
+        with: Some(ANNOTATION_SHARING_WITH),
+        other_pods: None,
+    },
+    SharingKey { key: "metallb.io/allow-shared-ip", with: None, other_pods: None },
+    SharingKey { key: "metallb.universe.tf/allow-shared-ip", with: None, other_pods: None },
     SharingKey {
         key: "lbipam.cilium.io/sharing-key",
         with: Some("lbipam.cilium.io/sharing-cross-namespace"),
+        other_pods: Some(CILIUM_OTHER_PODS),
     },
-    SharingKey { key: "purelb.io/allow-shared-ip", with: None },
+    SharingKey {
+        key: "io.cilium/lb-ipam-sharing-key",
+        with: Some("io.cilium/lb-ipam-sharing-cross-namespace"),
+        other_pods: Some(CILIUM_OTHER_PODS),
+    },
+    SharingKey { key: "purelb.io/allow-shared-ip", with: None, other_pods: None },
 ];
+
+/// Cilium's word for sharing between Services that select different pods.
+const CILIUM_OTHER_PODS: &str = "lbipam.cilium.io/sharing-permit-different-pods";
+
+/// Annotations by which Services asked programs that ran before us for addresses. The first one that
+/// is there counts, and only where the Service says nothing in our words or in its spec.
+pub const ADDRESS_REQUESTS_LEFT: &[&str] = &[
+    "metallb.io/loadBalancerIPs",
+    "metallb.universe.tf/loadBalancerIPs",
+    "lbipam.cilium.io/ips",
+    "io.cilium/lb-ipam-ips",
+    "purelb.io/addresses",
+];
+
+/// The same for pools, which they name without a kind.
+pub const POOL_REQUESTS_LEFT: &[&str] =
+    &["metallb.io/address-pool", "metallb.universe.tf/address-pool", "purelb.io/service-group"];
+
+/// Most entries in a list that a user writes on a Service: addresses or pools that it asks for.
+pub const MOST_ENTRIES: usize = 16;
+/// Longest entry in such a list, which is the longest name of a pool.
+pub const LONGEST_ENTRY: usize = 512;
+/// Most `spec.externalIPs` that are read.
+pub const MOST_EXTERNAL_IPS: usize = 64;
+/// Most labels of a Service that are read.
+pub const MOST_LABELS: usize = 128;
+/// Most finalizers of a Service that leftovers are looked for among.
+pub const MOST_FINALIZERS: usize = 64;
+/// Longest piece of a user's text that is repeated in a message.
+const LONGEST_EXCERPT: usize = 64;
 
 /// Condition on a Service: whether it has the addresses it asked for.
 pub const CONDITION_ALLOCATED: &str = "landfall.dev/Allocated";
@@ -106,10 +150,35 @@ pub fn ipgroup_label(group: &str) -> Option<&str> {
 }
 
 /// The entries of an annotation that lists things, separated by commas.
-pub fn entries<'a>(metadata: &'a ObjectMeta, key: &str) -> Vec<&'a str> {
+pub fn entries<'a>(metadata: &'a ObjectMeta, key: &str) -> impl Iterator<Item = &'a str> {
     let text = metadata.annotations.as_ref().and_then(|all| all.get(key));
     let parts = text.into_iter().flat_map(|text| text.split(',')).map(str::trim);
-    parts.filter(|part| !part.is_empty()).collect()
+    parts.filter(|part| !part.is_empty())
+}
+
+/// The same, refused if there are more than [`MOST_ENTRIES`] or one is longer than [`LONGEST_ENTRY`]:
+/// what is kept of an object must stay small, whatever its user writes.
+pub fn bounded_entries<'a>(
+    metadata: &'a ObjectMeta,
+    key: &'static str,
+) -> Result<Vec<&'a str>, Refusal> {
+    let mut listed = Vec::new();
+    for entry in entries(metadata, key) {
+        if listed.len() == MOST_ENTRIES || entry.len() > LONGEST_ENTRY {
+            let expected = "a list of at most 16 entries of at most 512 bytes each";
+            return Err(Refusal::Unparseable { field: key, input: excerpt(entry), expected });
+        }
+        listed.push(entry);
+    }
+    Ok(listed)
+}
+
+/// The beginning of a user's text, for a message.
+pub fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_EXCERPT) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", text.split_at(end).0),
+    }
 }
 
 /// A word, where it stands and what it means; a row of the reference page.
@@ -144,7 +213,7 @@ pub const WORDS: &[Word] = &[
     word(
         "Service annotation",
         ANNOTATION_KUBE_VIP_ADDRESSES,
-        "Addresses that kube-vip announces for the Service, one per family, separated by commas. Written where a pool of its `ConfigMap` serves; whoever else writes it asks for them.",
+        "Addresses that kube-vip announces for the Service, one per family, separated by commas. Written where a pool of its `ConfigMap` serves. What a user writes there is a request, and at most one address per family is read. Without such a `ConfigMap` or `--kube-vip-class` it counts as a request of the lowest precedence.",
     ),
     word(
         "Service annotation",
@@ -154,7 +223,7 @@ pub const WORDS: &[Word] = &[
     word(
         "Service annotation",
         ANNOTATION_KUBE_VIP_REQUESTED,
-        "Written by kube-vip: an address that DHCP gave. Nobody else gets it.",
+        "Written by kube-vip: an address that DHCP gave. It counts once kube-vip shows it in the Service's status.",
     ),
     word(
         "Service annotation",

@@ -20,7 +20,7 @@ pub use self::{
     classes::Classes,
     metrics::Metrics,
     plan::{KubeVip, RepairMode, Settings},
-    world::AnnotatedServices,
+    world::{AnnotatedServices, Tenancy},
 };
 use crate::{
     Context,
@@ -33,6 +33,7 @@ pub(crate) mod apply;
 mod classes;
 mod decide;
 pub(crate) mod effect;
+mod external;
 #[cfg(test)]
 mod fixtures;
 #[cfg(test)]
@@ -246,6 +247,7 @@ impl Allocator {
                     | Effect::Expire { .. }
                     | Effect::Publish { .. }
                     | Effect::Annotate { .. }
+                    | Effect::Retract { .. }
                     | Effect::LookAtClaim { .. }
                     | Effect::LookAtService { .. }
                     | Effect::PoolStatus { .. }

@@ -16,9 +16,17 @@ pub struct Terms {
     pub local: bool,
     /// The pods it selects, written the same way for the same selector.
     pub selector: Option<String>,
+    /// Whether it agrees to share with those that select other pods though traffic stays on its node.
+    pub other_pods: bool,
 }
 
 impl Terms {
+    /// The same terms for all namespaces.
+    #[must_use]
+    pub fn with_all(&self) -> Self {
+        Self { with: [String::from("*")].into(), ..self.clone() }
+    }
+
     /// Whether it agrees to share with a namespace, being of another.
     fn names(&self, namespace: &str) -> bool {
         self.with.iter().any(|name| name == "*" || name == namespace)
@@ -43,7 +51,10 @@ pub enum Clash {
     OtherDoesNotName(String),
     /// Both use this port.
     Port(String),
-    /// Traffic of one stays on its node, and they select different pods.
+    /// Traffic of one stays on the node it arrives at, and that of the other does not: the address may
+    /// be drawn to a node without pods of the first.
+    Policy,
+    /// Traffic of both stays on the node it arrives at, and they are not known to select the same pods.
     Pods,
 }
 
@@ -59,9 +70,10 @@ impl fmt::Display for Clash {
             Self::OtherDoesNotName(namespace) => {
                 write!(f, "its landfall.dev/sharing-with does not name {namespace}")
             }
-            Self::Port(port) => write!(f, "it uses {port}, too"),
+            Self::Port(port) => write!(f, "both use {port}"),
+            Self::Policy => f.write_str("their externalTrafficPolicy differs"),
             Self::Pods => f.write_str(
-                "externalTrafficPolicy: Local needs both to select the same pods, and they do not",
+                "externalTrafficPolicy: Local needs both to select the same pods of one namespace",
             ),
         }
     }
@@ -89,8 +101,12 @@ pub fn clash(newcomer: Party<'_>, other: Party<'_>) -> Option<Clash> {
     if let Some(port) = mine.ports.iter().find(|port| theirs.ports.contains(port)) {
         return Some(Clash::Port(port.clone()));
     }
-    let same_pods = mine.selector.is_some() && mine.selector == theirs.selector;
-    ((mine.local || theirs.local) && !same_pods).then_some(Clash::Pods)
+    if mine.local != theirs.local {
+        return Some(Clash::Policy);
+    }
+    let same_pods = here == there && mine.selector.is_some() && mine.selector == theirs.selector;
+    let agreed = mine.other_pods && theirs.other_pods;
+    (mine.local && !same_pods && !agreed).then_some(Clash::Pods)
 }
 
 #[cfg(test)]
@@ -108,6 +124,7 @@ mod tests {
             ports: ports.iter().map(ToString::to_string).collect(),
             local: false,
             selector: Some("app=web".to_owned()),
+            other_pods: false,
         }
     }
 
@@ -115,6 +132,7 @@ mod tests {
     fn both_sides_must_agree_and_stay_out_of_each_others_way() {
         let web = terms("k", &[], &["TCP/80"]);
         let local = |terms: &Terms| Terms { local: true, ..terms.clone() };
+        let agreeing = |terms: &Terms| Terms { other_pods: true, ..terms.clone() };
         let elsewhere = |terms: &Terms| Terms { selector: Some("app=x".into()), ..terms.clone() };
         let anywhere = terms("k", &["*"], &["TCP/443"]);
         let named = terms("k", &["shop", "other"], &["TCP/443"]);
@@ -160,18 +178,37 @@ mod tests {
                 ("other", Some(&terms("k", &["*"], &["TCP/80"]))),
                 None,
             ),
-            ("local, the same pods", Some(&local(&web)), ("shop", Some(&dns)), None),
+            ("local, the same pods", Some(&local(&web)), ("shop", Some(&local(&dns))), None),
             (
                 "local, other pods",
                 Some(&local(&web)),
-                ("shop", Some(&elsewhere(&dns))),
+                ("shop", Some(&local(&elsewhere(&dns)))),
                 Some(Clash::Pods),
             ),
+            (
+                "local, the same selector in another namespace",
+                Some(&local(&named)),
+                ("other", Some(&local(&terms("k", &["*"], &["TCP/80"])))),
+                Some(Clash::Pods),
+            ),
+            (
+                "local, other pods, and both agree to that",
+                Some(&agreeing(&local(&web))),
+                ("shop", Some(&agreeing(&local(&elsewhere(&dns))))),
+                None,
+            ),
+            (
+                "local, other pods, and one agrees to that",
+                Some(&local(&web)),
+                ("shop", Some(&agreeing(&local(&elsewhere(&dns))))),
+                Some(Clash::Pods),
+            ),
+            ("only one is local", Some(&local(&web)), ("shop", Some(&dns)), Some(Clash::Policy)),
             ("not local, other pods", Some(&web), ("shop", Some(&elsewhere(&dns))), None),
             (
                 "local, and nobody knows which pods",
                 Some(&Terms { local: true, ports: vec!["TCP/1".to_owned()], ..no_pods.clone() }),
-                ("shop", Some(&no_pods)),
+                ("shop", Some(&local(&no_pods))),
                 Some(Clash::Pods),
             ),
         ] {
@@ -191,13 +228,15 @@ mod tests {
             words(&["TCP/80", "UDP/80", "TCP/443"]),
             any::<bool>(),
             prop::option::of(word(&["x=1", "y=2"]).prop_map(ToOwned::to_owned)),
+            any::<bool>(),
         )
-            .prop_map(|(key, with, ports, local, selector)| Terms {
+            .prop_map(|(key, with, ports, local, selector, other_pods)| Terms {
                 key,
                 with,
                 ports,
                 local,
                 selector,
+                other_pods,
             });
         (word(&["shop", "other"]), prop::option::of(some))
     }

@@ -159,8 +159,41 @@ pub struct Operator {
     #[arg(long, env = "LANDFALL_KUBE_VIP_REQUESTS", value_name = "WHICH", default_value = "any")]
     pub kube_vip_requests: Requests,
 
+    /// Do not tell Services the names of holders in other namespaces
+    #[arg(
+        long,
+        env = "LANDFALL_HIDE_HOLDERS",
+        value_name = "BOOL",
+        default_value_t = false,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = boolean,
+        action = ArgAction::Set
+    )]
+    pub hide_holders: bool,
+
+    /// With whom a Service shares by the sharing key of another program that had no other word for
+    /// it, such as `metallb.io/allow-shared-ip`
+    #[arg(
+        long,
+        env = "LANDFALL_INHERITED_SHARING",
+        value_name = "WITH",
+        default_value = "own-namespace"
+    )]
+    pub inherited_sharing: InheritedSharing,
+
     #[command(flatten)]
     pub original: Original,
+}
+
+/// With whom Services share by the sharing keys of other programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InheritedSharing {
+    /// With Services of their own namespace, and with those that they share an address with already.
+    OwnNamespace,
+    /// With Services of every namespace, as the other program did.
+    EveryNamespace,
 }
 
 /// Addresses that may be asked for.
@@ -248,7 +281,7 @@ pub(crate) mod tests {
             assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(&*variable), "--{flag}");
             checked += 1;
         }
-        assert_eq!(checked, 14);
+        assert_eq!(checked, 16);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use tracing::{info, warn};
 
 use crate::admin::{self, Admin};
-use crate::args::{Controller, Operator, Repair};
+use crate::args::{Controller, InheritedSharing, Operator, Repair};
 use crate::client::{self, Cluster};
 use crate::elector::{self, Candidate, Elector, KubeLeases, Timing};
 use crate::metrics;
@@ -88,6 +88,11 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
                 Repair::Report => RepairMode::Report,
             },
             kube_vip: args.kube_vip(),
+            tenancy: services::Tenancy {
+                hide_holders: args.hide_holders,
+                inherited_keys_share_everywhere: args.inherited_sharing
+                    == InheritedSharing::EveryNamespace,
+            },
         };
         let context = context.clone();
         supervisor.add(Stage::Work, "services", |stop| {

@@ -98,7 +98,7 @@ pub async fn settled(client: &Client, deadline: Duration) -> Result<Snapshot, Ti
 /// The addresses in a Service's published place, in order: the annotation that kube-vip reads, if it
 /// has one, else the status.
 pub fn shown(service: &Service) -> Vec<IpAddr> {
-    let (annotated, _) = kube_vip::addresses(&service.metadata);
+    let annotated = kube_vip::addresses(&service.metadata).first;
     if !annotated.is_empty() {
         return annotated;
     }
@@ -138,14 +138,17 @@ pub fn asked(service: &Service) -> BTreeSet<IpAddr> {
     let field = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref());
     let field = field.and_then(|text| text.parse().ok());
     // Where kube-vip announces it, what was given is written there, too.
-    let (annotated, _) = kube_vip::addresses(&service.metadata);
+    let annotated = kube_vip::addresses(&service.metadata).first;
     let field = field.filter(|addr| !annotated.contains(addr));
-    written.into_iter().filter_map(|text| text.parse().ok()).chain(field).collect()
+    written.filter_map(|text| text.parse().ok()).chain(field).collect()
 }
 
 /// On which terms a Service shares an address now; one that writes nonsense shares with nobody.
 pub fn terms(service: &Service) -> Option<Terms> {
-    convert::sharing_terms(&service.metadata, service.spec.as_ref()?).ok().flatten()
+    convert::sharing_terms(&service.metadata, service.spec.as_ref()?)
+        .ok()
+        .flatten()
+        .map(|read| read.terms)
 }
 
 fn is_foreign(service: &Service) -> bool {

@@ -294,6 +294,7 @@ fn reservation(tenure: &Tenure) -> Option<ReservedFor> {
             namespace: holder.namespace.clone().unwrap_or_default(),
             name: Some(holder.name.clone()),
             expires: None,
+            retained: None,
         }),
     }
 }

@@ -70,16 +70,11 @@ impl Applier {
                             addrs.iter().map(|addr| json!({"ip": addr, "ipMode": "VIP"})).collect();
                         fields.insert("loadBalancer".to_owned(), json!({ "ingress": entries }));
                     }
-                    let patch = json!({
-                        "metadata": {"resourceVersion": version.to_string(), "uid": **uid},
-                        "status": status,
-                    });
-                    let services = self.services(key);
-                    let written = services
-                        .patch_status(key.name(), &params(), &Patch::Merge(patch))
-                        .await
-                        .map_err(|error| failure(&error))?;
-                    Ok(seen_service(&written.into()))
+                    self.patch_service_status(key, uid, *version, status).await
+                }
+                Effect::Retract { key, uid, version, conditions } => {
+                    let status = json!({ "conditions": conditions });
+                    self.patch_service_status(key, uid, *version, status).await
                 }
                 Effect::Annotate { key, uid, version, addrs, interface, .. } => {
                     let patch = annotate::show(addrs.as_deref(), interface.as_deref());
@@ -93,7 +88,9 @@ impl Applier {
                     }
                     self.patch_service(key, uid, *version, patch).await
                 }
-                Effect::Release { claim, holder, then } => self.release(claim, holder, then).await,
+                Effect::Release { claim, holder, then, annotated } => {
+                    self.release(claim, holder, then, *annotated).await
+                }
                 Effect::Expire { addr, uid, version } => {
                     self.delete(*addr, uid, *version).await?;
                     Ok(Answer::Released { by: None })
@@ -132,6 +129,23 @@ impl Applier {
         patch["metadata"]["uid"] = json!(uid);
         let services = self.services(key);
         let written = services.patch(key.name(), &params(), &Patch::Merge(patch)).await;
+        Ok(seen_service(&written.map_err(|error| failure(&error))?.into()))
+    }
+
+    /// Patches the status of a Service at exactly this version.
+    async fn patch_service_status(
+        &self,
+        key: &ServiceKey,
+        uid: &str,
+        version: Version,
+        status: Value,
+    ) -> Result<Answer, Failure> {
+        let patch = json!({
+            "metadata": {"resourceVersion": version.to_string(), "uid": uid},
+            "status": status,
+        });
+        let services = self.services(key);
+        let written = services.patch_status(key.name(), &params(), &Patch::Merge(patch)).await;
         Ok(seen_service(&written.map_err(|error| failure(&error))?.into()))
     }
 
@@ -203,10 +217,12 @@ impl Applier {
         known: &ClaimView,
         holder: &HolderView,
         then: &Then,
+        annotated: bool,
     ) -> Result<Answer, Failure> {
         let object = found(self.services(&holder.key).get(holder.key.name()).await)?;
         let object: Option<Service> = object.map(Into::into);
         let live = object.as_ref().and_then(observe::service);
+        let live = live.map(|live| if annotated { live } else { live.without_annotation() });
         let hidden = !object.as_ref().and_then(observe::leftover).is_some_and(|left| left.marked);
         if !hidden || !may_release(live.as_ref(), holder, known) {
             return Ok(Answer::Kept);

@@ -5,13 +5,15 @@ use std::{net::IpAddr, sync::Arc};
 use landfall_api::{Holder, words};
 use landfall_ipam::{Clash, Family, PoolName, Refusal, Verdict};
 
-pub(super) use self::pools::place;
 use self::pools::{
-    Candidate, candidates, is_meant_for, is_open_to, may_ask_beyond_pools, serves, specific,
+    Candidate, Grant, candidates, is_meant_for, is_open_to, may_ask_beyond_pools, serves, specific,
     within_quota,
 };
+pub(super) use self::pools::{place, serves_namespace};
 use super::{
-    view::{ClaimView, HolderView, Place, Request, ServiceView},
+    status,
+    view::{Audience, ClaimView, HolderView, Place, PoolView, Request, ServiceView},
+    wish::could_want,
     world::{Busy, World},
 };
 
@@ -33,6 +35,9 @@ pub(super) enum Decision {
     Show { addrs: Vec<IpAddr>, refusals: Vec<Refusal>, satisfied: bool },
     /// It shows an address that belongs to somebody else. Nobody is moved, both are told.
     Disputed(Refusal),
+    /// Its namespace holds as many addresses as it may, and this one waits for a deleted Service. Give
+    /// that up, then decide again.
+    GiveUp(IpAddr),
 }
 
 /// An address, and the pool that gives it, if one does.
@@ -61,6 +66,8 @@ enum Slot {
     Follow,
     /// Whatever DHCP will give it for this.
     Leased(IpAddr),
+    /// One more, once this address that waits for a deleted Service is given up.
+    After(IpAddr),
 }
 
 /// Decides for a Service of type `LoadBalancer` that is not being deleted.
@@ -83,14 +90,20 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let mut soon: usize = 0;
     let mut again: usize = 0;
     let mut later = false;
+    let mut beside = Vec::new();
     for family in &service.families {
         let is_unwanted = service.unwanted == Some(*family);
         if is_unwanted && !is_written_by_hand(service, &claims, *family) {
             continue;
         }
         let (slot, refusal) = slot(world, service, &claims, *family, &takes);
-        in_vain |= service.request.is_about(*family)
-            && (refusal.is_some() || matches!(slot, Slot::Nothing(_)));
+        let in_other_pools = matches!(refusal, Some(Refusal::NoneGives(..)));
+        in_vain |= in_other_pools
+            || (service.request.is_about(*family)
+                && (refusal.is_some() || matches!(slot, Slot::Nothing(_))));
+        if let Slot::Has(addr) | Slot::Takes(addr, _) = slot {
+            beside.extend(shown_beside(world, service, &claims, addr));
+        }
         refusals.extend(refusal.filter(|refusal| !refusals.contains(refusal)));
         match slot {
             Slot::Has(addr) => addrs.push(addr),
@@ -103,6 +116,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
             Slot::Foreign => return Decision::LeaveAlone,
             Slot::Disputed(refusal) => return Decision::Disputed(refusal),
             Slot::Follow => return Decision::Follow,
+            Slot::After(retained) => return Decision::GiveUp(retained),
             // One lease may do for both families.
             Slot::Leased(lease) if addrs.contains(&lease) => again = again.saturating_add(1),
             Slot::Leased(lease) => addrs.push(lease),
@@ -133,6 +147,21 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
         addrs = families.filter_map(has).collect();
         later |= addrs.iter().any(|addr| world.is_busy(*addr));
     }
+    for slot in beside {
+        match slot {
+            Slot::Has(addr) => addrs.push(addr),
+            Slot::Takes(addr, pool) => takes.push((addr, pool)),
+            Slot::Disputed(refusal) => return Decision::Disputed(refusal),
+            Slot::Settling
+            | Slot::Soon
+            | Slot::Later
+            | Slot::Nothing(_)
+            | Slot::Foreign
+            | Slot::Follow
+            | Slot::Leased(_)
+            | Slot::After(_) => later = true,
+        }
+    }
     // Also if another family must wait: somebody younger might take it meanwhile.
     if !takes.is_empty() {
         return Decision::Take(takes);
@@ -159,7 +188,7 @@ fn slot(
     family: Family,
     takes: &Takes,
 ) -> (Slot, Option<Refusal>) {
-    let shown = service.shows.iter().copied().find(|addr| Family::of(*addr) == family);
+    let shown = shown(world, service, claims, family);
     let lost = shown.and_then(|addr| no_longer_shared(world, service, addr));
     let its_own = |addr: &IpAddr| claims.iter().any(|claim| claim.addr == *addr);
     let asks_for_another = |addr: &IpAddr| {
@@ -176,7 +205,7 @@ fn slot(
             Request::Bad(refusal) => Some(refusal.clone()),
             Request::Any | Request::Addresses(_) => None,
         };
-        return (written_by_its_user(world, service, addr), problem);
+        return (annotated(world, service, addr, takes), problem);
     }
     let refused = match &service.request {
         Request::Bad(refusal) => Some(refusal.clone()),
@@ -194,11 +223,8 @@ fn slot(
                 let kept = current(service, claims, family).filter(|kept| !world.is_busy(*kept));
                 return (kept.map_or(Slot::Later, |_| Slot::Settling), None);
             }
-            Some(addr) => match specific(world, service, addr, takes) {
-                Ok(pool) => return (Slot::Takes(addr, Some(pool)), None),
-                Err(refusal) if may_ask_beyond_pools(world, service, addr, &refusal) => {
-                    return (Slot::Takes(addr, None), None);
-                }
+            Some(addr) => match requested(world, service, addr, takes) {
+                Ok(slot) => return (slot, None),
                 Err(refusal) => Some(refusal),
             },
         },
@@ -211,11 +237,13 @@ fn slot(
         ours || service.shows.contains(&claim.addr)
     });
     let to_adopt = shown.filter(|_| lost.is_none() && !kept);
-    let known = |addr: &IpAddr| world.claim(*addr).is_some() || world.book.pool_of(*addr).is_some();
-    if let Some(addr) = to_adopt.filter(known) {
+    if let Some(addr) = to_adopt.filter(|addr| is_known(world, *addr)) {
         return (adopt(world, service, addr), refused);
     }
     if let Some(addr) = current(service, claims, family) {
+        if refused.is_none() && lost.is_none() {
+            return to_asked_pools(world, service, claims, addr, takes);
+        }
         return (has(world, service, addr), refused.or(lost));
     }
     if to_adopt.is_some() {
@@ -223,6 +251,15 @@ fn slot(
     }
     if let Some(refusal) = refused {
         return (Slot::Nothing(refusal), None);
+    }
+    let external = external(world, service, family);
+    if let Some(addr) = external {
+        let slot = if world.is_busy(addr) {
+            Ok(Slot::Later)
+        } else {
+            requested(world, service, addr, takes)
+        };
+        return (slot.unwrap_or_else(Slot::Nothing), lost);
     }
     let slot = match world.kept_for(service, family) {
         Some((addr, pool)) => {
@@ -239,24 +276,44 @@ fn slot(
 /// as long as it showed the address, two Services would answer for one port.
 fn no_longer_shared(world: &World, service: &ServiceView, addr: IpAddr) -> Option<Refusal> {
     let claim = world.claim(addr).filter(|claim| claim.holder(service).is_some())?;
-    claim.clash(service).map(|(holder, clash)| sharing_refused(addr, holder, clash))
+    let audience = world.audience(service);
+    claim.clash(service).map(|(holder, clash)| sharing_refused(addr, holder, clash, audience))
 }
 
-fn sharing_refused(addr: IpAddr, holder: &HolderView, clash: Clash) -> Refusal {
-    Refusal::SharingRefused(addr, format!("Service {}", holder.key), clash)
+fn sharing_refused(
+    addr: IpAddr,
+    holder: &HolderView,
+    clash: Clash,
+    audience: Audience<'_>,
+) -> Refusal {
+    Refusal::SharingRefused(addr, audience.service(&holder.key), audience.clash(clash))
 }
 
 /// The Service with the terms on which it may share: its own, else those of a namespace that lets all
 /// its Services share, as long as it does and for as long after as the Service has an address so.
 pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView {
-    let by_leave = || {
-        let recorded = world.claims_naming(&service).filter_map(|claim| claim.holder(&service));
-        let mut recorded = recorded.map(HolderView::shares_by_map);
-        recorded.any(|by_map| by_map)
-            || (world.lets_share(service.key.namespace())
-                && place(world, &service, &[]) == Place::Annotation)
+    let recorded = |shares: fn(&HolderView) -> bool| {
+        let claims = world.claims_naming(&service);
+        let mut holders = claims.filter_map(|claim| claim.holder(&service));
+        holders.any(shares)
     };
-    if service.terms.is_none() && by_leave() {
+    if let Some(terms) = service.terms.as_ref().filter(|_| service.meant_all) {
+        // What it shows and has no claim on was shared under the rules of another program.
+        let unclaimed = |addr: &IpAddr| {
+            let claim = world.claim(*addr);
+            !claim.is_some_and(|claim| claim.holder(&service).is_some())
+        };
+        let with_all = world.tenancy.inherited_keys_share_everywhere
+            || service.in_status().iter().any(unclaimed)
+            || recorded(HolderView::shares_with_all);
+        if with_all {
+            service.terms = Some(Arc::new(terms.with_all()));
+        }
+    } else if service.terms.is_none()
+        && (recorded(HolderView::shares_by_map)
+            || (world.lets_share(service.key.namespace())
+                && place(world, &service, &[]) == Place::Annotation))
+    {
         service.terms = Some(Arc::clone(&service.terms_by_map));
     }
     service
@@ -365,27 +422,29 @@ fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
 
 /// Whether the Service may have an address together with those who have it.
 fn may_join(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
-    let addr = claim.addr;
+    let (addr, audience) = (claim.addr, world.audience(service));
     let full = claim.holders().len() >= Holder::MOST;
     // Who shares by leave of its namespace needs that of all the others' as well.
     let by_leave =
         |holder: &HolderView| !holder.shares_by_map() || world.lets_share(holder.key.namespace());
     let all_agree = claim.holders().iter().all(by_leave);
     if claim.holders().is_empty() || service.terms.is_none() || full || !all_agree {
-        return Err(Refusal::TakenBy(addr, claim.described()));
+        return Err(Refusal::TakenBy(addr, claim.described(audience)));
     }
     if let Some(kept) = claim.reserved.as_ref().filter(|kept| !kept.is_for(&service.key)) {
-        return Err(Refusal::Reserved(addr, kept.to_string()));
+        return Err(Refusal::Reserved(addr, audience.reservation(kept)));
     }
     let clash = claim.clash(service);
-    clash.map_or(Ok(()), |(holder, clash)| Err(sharing_refused(addr, holder, clash)))
+    clash.map_or(Ok(()), |(holder, clash)| Err(sharing_refused(addr, holder, clash, audience)))
 }
 
-/// Whether it may be given to the Service, too: what somebody outside the ledger has never is.
+/// Whether it may be given to the Service beside its holders: what somebody outside the ledger has
+/// never is.
 fn may_be_given(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
     may_join(world, claim, service)?;
-    let outsider = world.outsider(claim.addr);
-    outsider.map_or(Ok(()), |outsider| Err(Refusal::TakenBy(claim.addr, outsider)))
+    let outsider = world.outsider(claim.addr, service);
+    let text = |outsider| world.audience(service).outsider(outsider);
+    outsider.map_or(Ok(()), |outsider| Err(Refusal::TakenBy(claim.addr, text(outsider))))
 }
 
 /// The first free address, in its own order, of the first of these pools that serves the Service and
@@ -414,33 +473,167 @@ fn any(
         match given {
             Ok(lease) if is_lease(lease) => return Ok(Slot::Leased(lease)),
             Ok(addr) => return Ok(Slot::Takes(addr, Some(name))),
+            Err(verdict @ Verdict::OverQuota(_)) => {
+                match world.to_give_up(&name, service.key.namespace()) {
+                    Some(retained) => return Ok(after(world, retained)),
+                    None => verdicts.push((name, verdict)),
+                }
+            }
             Err(verdict) => verdicts.push((name, verdict)),
         }
     }
     Err(verdicts)
 }
 
-/// An address that stands where the Service is announced from, and that it has no claim on: its user
-/// wrote it there, or an operator we replace.
-fn written_by_its_user(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
+/// An address in the annotation that the Service is announced from, on which it has no claim. If its
+/// status has it as well, an operator that we replace gave it. Else its user asks for it.
+fn annotated(world: &World, service: &ServiceView, addr: IpAddr, takes: &Takes) -> Slot {
     if is_lease(addr) {
         return Slot::Leased(addr);
     }
-    let kept = world.claim(addr).and_then(ClaimView::waits_for);
-    let slot = if kept.is_some_and(|kept| kept.is_for(&service.key)) && !world.is_busy(addr) {
-        Slot::Takes(addr, world.book.pool_of(addr).map(|pool| pool.name.clone()))
+    // A status that came after our "no" proves nothing: kube-vip announces whatever is written there.
+    let is_held = service.in_status().contains(&addr) && !status::says_refused(service);
+    let slot = if is_held {
+        match adopt(world, service, addr) {
+            // What is outside every pool is announced whatever we say: no other may get it.
+            Slot::Foreign => Slot::Takes(addr, None),
+            slot => slot,
+        }
+    } else if world.is_busy(addr) {
+        Slot::Later
+    } else if world.claim(addr).is_some_and(|claim| claim.left_by_namesake(service)) {
+        Slot::Has(addr)
     } else {
-        adopt(world, service, addr)
+        requested(world, service, addr, takes).unwrap_or_else(Slot::Disputed)
     };
-    // What is outside every pool is announced whatever we say: nobody else may get it.
-    let slot = if matches!(slot, Slot::Foreign) { Slot::Takes(addr, None) } else { slot };
     let had = matches!(slot, Slot::Has(_) | Slot::Takes(..));
     if had && service.at_odds { Slot::Follow } else { slot }
 }
 
+/// What a Service gets once an address that waits for a deleted one is given up.
+fn after(world: &World, retained: IpAddr) -> Slot {
+    if world.is_busy(retained) { Slot::Later } else { Slot::After(retained) }
+}
+
+/// More addresses of one family that the Service shows beside the one that it keeps: another program
+/// gave it several. They stay for as long as it shows them.
+fn shown_beside(
+    world: &World,
+    service: &ServiceView,
+    claims: &[&ClaimView],
+    kept: IpAddr,
+) -> Vec<Slot> {
+    if service.place != Place::Status || !service.shows.contains(&kept) {
+        return Vec::new();
+    }
+    let family = Family::of(kept);
+    let others = service.shows.iter().copied().filter(|addr| *addr != kept);
+    let others = others.filter(|addr| Family::of(*addr) == family);
+    let slots =
+        others.filter(|addr| no_longer_shared(world, service, *addr).is_none()).map(|addr| {
+            if claims.iter().any(|claim| claim.addr == addr) {
+                has(world, service, addr)
+            } else if is_known(world, addr) {
+                adopt(world, service, addr)
+            } else {
+                Slot::Has(addr)
+            }
+        });
+    slots.collect()
+}
+
+/// The address that the Service has, or one of the pools that it asks for since it got that one.
+fn to_asked_pools(
+    world: &World,
+    service: &ServiceView,
+    claims: &[&ClaimView],
+    has_now: IpAddr,
+    takes: &Takes,
+) -> (Slot, Option<Refusal>) {
+    let stays = || has(world, service, has_now);
+    let holder = |claim: &ClaimView| claim.holder(service).cloned();
+    let Some(asked) = service.pools.as_ref().filter(|_| !service.pools_left) else {
+        return (stays(), None);
+    };
+    let replacement = claims.iter().find(|claim| {
+        let holder = holder(claim).filter(|holder| holder.replaces == Some(has_now));
+        holder.is_some_and(|holder| could_want(service, &holder, claim))
+    });
+    if let Some(claim) = replacement {
+        return (has(world, service, claim.addr), None);
+    }
+    let Some(claim) = claims.iter().find(|claim| claim.addr == has_now) else {
+        return (stays(), None);
+    };
+    let changed = holder(claim).is_some_and(|holder| holder.asked_pools != *asked);
+    let covers = |name: &PoolName| {
+        claim.pool.as_ref() == Some(name)
+            || world.book.pool(name).is_some_and(|pool| pool.contains(has_now))
+    };
+    if !changed || !service.shows.contains(&has_now) || asked.iter().any(covers) {
+        return (stays(), None);
+    }
+    match chosen(world, service, Family::of(has_now), takes) {
+        Slot::Nothing(refusal) => (stays(), Some(refusal)),
+        slot => (slot, None),
+    }
+}
+
+/// An address that the Service asks for, if it may have it.
+fn requested(
+    world: &World,
+    service: &ServiceView,
+    addr: IpAddr,
+    takes: &Takes,
+) -> Result<Slot, Refusal> {
+    match specific(world, service, addr, takes) {
+        Ok(Grant::From(pool)) => Ok(Slot::Takes(addr, Some(pool))),
+        Ok(Grant::After(retained)) => Ok(after(world, retained)),
+        Err(refusal) if may_ask_beyond_pools(world, service, addr, &refusal) => {
+            Ok(Slot::Takes(addr, None))
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// The first of its external addresses that lies in a pool which serves the Service: whoever wrote it
+/// there wants the Service to have it.
+fn external(world: &World, service: &ServiceView, family: Family) -> Option<IpAddr> {
+    let of_family = service.external.iter().copied().filter(|addr| Family::of(*addr) == family);
+    let served = |addr: &IpAddr| {
+        let covers = |view: &&PoolView| view.pool.as_ref().is_ok_and(|pool| pool.contains(*addr));
+        let mut covering = world.pools_in_order().filter(covers);
+        covering.any(|view| serves(world, view, service).is_ok())
+    };
+    of_family.into_iter().find(served)
+}
+
+/// The address of the family that counts among those that the Service shows: one that it has a claim
+/// on, else one that a claim or a pool knows of, else the first.
+fn shown(
+    world: &World,
+    service: &ServiceView,
+    claims: &[&ClaimView],
+    family: Family,
+) -> Option<IpAddr> {
+    let of_family = || service.shows.iter().copied().filter(|addr| Family::of(*addr) == family);
+    let its_own = |addr: &IpAddr| claims.iter().any(|claim| claim.addr == *addr);
+    let known = |addr: &IpAddr| is_known(world, *addr);
+    let first = of_family().find(its_own).or_else(|| of_family().find(known));
+    first.or_else(|| of_family().next())
+}
+
+/// Whether an address is in the ledger or in a pool; others are another program's.
+pub(super) fn is_known(world: &World, addr: IpAddr) -> bool {
+    world.claim(addr).is_some() || world.book.pool_of(addr).is_some()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{fixtures::service, world::AnnotatedServices};
+    use super::super::{
+        fixtures::service,
+        world::{AnnotatedServices, Tenancy},
+    };
     use super::*;
 
     #[test]
@@ -452,7 +645,7 @@ mod tests {
                 classes: classes.iter().copied().collect(),
                 ..Default::default()
             };
-            let world = World::new(annotated);
+            let world = World::new(annotated, Tenancy::default());
             for class in [None, Some(ours), Some(other)] {
                 let service = class.into_iter().fold(bare.clone(), ServiceView::of_class);
                 let left_alone = matches!(decide(&world, &service), Decision::LeaveAlone);

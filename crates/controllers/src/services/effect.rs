@@ -66,12 +66,21 @@ pub(super) enum Effect {
         /// Whether the annotation and what goes with it go, too.
         marks: bool,
     },
+    /// Take our condition off a Service that is no `LoadBalancer` any more, at exactly this version.
+    Retract { key: ServiceKey, uid: Arc<str>, version: Version, conditions: Vec<Condition> },
     /// Read the holder live, and give up the claim at exactly this version if the holder neither
     /// shows nor could want the address.
     ///
     /// Others who share the address keep the claim, and then only this holder leaves it.
-    Release { claim: ClaimView, holder: HolderView, then: Then },
-    /// Delete, at exactly this version, a claim that names nobody and whose reservation is over.
+    Release {
+        claim: ClaimView,
+        holder: HolderView,
+        then: Then,
+        /// Whether what the holder shows in kube-vip's annotation counts.
+        annotated: bool,
+    },
+    /// Delete, at exactly this version, a claim that names nobody and whose reservation is over or
+    /// given up.
     Expire { addr: IpAddr, uid: Arc<str>, version: Version },
     /// Find out by a live read what became of a claim, of which we knew this version. "Not there"
     /// is news only as long as nothing newer is known.
@@ -92,7 +101,10 @@ impl Effect {
             Self::Publish { .. } | Self::Annotate { .. } => 0,
             Self::LookAtClaim { .. } | Self::LookAtService { .. } | Self::Touch { .. } => 1,
             Self::Take { .. } => 2,
-            Self::Release { .. } | Self::Expire { .. } | Self::CleanUp { .. } => 3,
+            Self::Release { .. }
+            | Self::Expire { .. }
+            | Self::CleanUp { .. }
+            | Self::Retract { .. } => 3,
             Self::PoolStatus { .. } => 4,
             Self::Note(_) => 5,
         }
@@ -106,6 +118,7 @@ impl Effect {
             Self::Publish { .. } => "publish",
             Self::Annotate { .. } => "annotate",
             Self::CleanUp { .. } => "clean_up",
+            Self::Retract { .. } => "retract",
             Self::Release { .. } => "release",
             Self::Expire { .. } => "expire",
             Self::LookAtClaim { .. } | Self::LookAtService { .. } => "look",

@@ -29,6 +29,9 @@ pub(super) fn service(key: &str) -> ServiceView {
         request: Request::Any,
         at_odds: false,
         pools: None,
+        pools_left: false,
+        external: Vec::new(),
+        meant_all: false,
         terms: None,
         terms_by_map: Arc::default(),
         labels: std::collections::BTreeMap::new(),
@@ -38,7 +41,9 @@ pub(super) fn service(key: &str) -> ServiceView {
         unmarked: false,
         illegible: false,
         shuns: None,
+        announced: Vec::new(),
         conditions: Vec::new(),
+        plain: None,
     }
 }
 
@@ -65,8 +70,7 @@ impl ServiceView {
             key: Some(key.to_owned()),
             with: vec!["other".to_owned()],
             ports: vec![format!("TCP/{port}")],
-            local: false,
-            selector: None,
+            ..Terms::default()
         }));
         self
     }

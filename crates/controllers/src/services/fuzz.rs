@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{
     observe,
     sim::{KINDS, Sim, Stored},
-    view::{ClaimView, PoolView, Request, ServiceKey, ServiceView, Tenure},
+    view::{Audience, ClaimView, PoolView, Request, ServiceKey, ServiceView, Tenure},
 };
 
 /// Names of fields that mean something somewhere.
@@ -517,7 +517,8 @@ proptest! {
             observe::external_ips(&service);
         }
         if let Some(claim) = seen_claim(object.clone()) {
-            prop_assert!(!claim.described().is_empty());
+            let audience = Audience { namespace: "wild", sees_all: false };
+            prop_assert!(!claim.described(audience).is_empty());
         }
         if let Some(pool) = seen_pool(object) {
             let words = pool.pool.err();

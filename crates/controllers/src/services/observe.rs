@@ -15,13 +15,14 @@ use landfall_api::{
     Holder, IP, IPGroup, IPGroupSpec, IPGroupStatus, ReservedFor, Use, VirtualIP, convert, name,
     virtualip::State,
     words,
-    words::{ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
+    words::{ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
 };
-use landfall_ipam::{Family, PoolName, Refusal};
+use landfall_ipam::{Family, PoolName};
 
-use self::kube_vip::Carried;
+use self::{kube_vip::Carried, request::Pools};
 use super::{
     classes::Classes,
+    status,
     view::{
         ClaimView, Doubt, HolderView, Leftover, Place, PoolSource, PoolView, Request, Reservation,
         ServiceKey, ServiceView, Setter, Tenure, Version,
@@ -29,6 +30,7 @@ use super::{
 };
 
 pub(super) mod kube_vip;
+mod request;
 
 /// The kind of pool an `IPGroup` is, as it stands in a claim's `spec.pool`.
 const POOL_KIND: &str = "IPGroup";
@@ -36,6 +38,7 @@ const POOL_KIND: &str = "IPGroup";
 /// A Service, or `None` if it is not of type `LoadBalancer`: then the planner need not know it.
 pub(crate) fn service(object: &Service) -> Option<ServiceView> {
     let spec = object.spec.as_ref().filter(|spec| spec.type_.as_deref() == Some("LoadBalancer"))?;
+    let metadata = &object.metadata;
     let status = object.status.as_ref();
     let ingress = status
         .and_then(|status| status.load_balancer.as_ref())
@@ -44,106 +47,60 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
     let mut in_status: Vec<IpAddr> =
         ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect();
     in_status.shrink_to_fit();
-    let carried = Carried::by(&object.metadata);
-    let place = carried.place();
-    let annotated = carried.annotated.as_ref().map(|annotated| annotated.addrs.as_slice());
-    let annotated = annotated.unwrap_or_default();
     let families: Vec<Family> = spec
         .ip_families
         .iter()
         .flatten()
         .map(|family| if family == "IPv6" { Family::V6 } else { Family::V4 })
         .collect();
-    let mut families = if families.is_empty() { vec![Family::V4] } else { families };
-    let single = spec.ip_family_policy.as_deref() == Some("SingleStack");
-    let mut unwanted = None;
-    for family in annotated.iter().map(|addr| Family::of(*addr)) {
-        // It was given one of each family once, or its user wrote them.
-        if !families.contains(&family) {
-            families.push(family);
-            unwanted = single.then_some(family);
-        }
-    }
-    let terms = convert::sharing_terms(&object.metadata, spec);
-    let problem = carried.annotated.as_ref().and_then(|annotated| annotated.problem.clone());
+    let families = if families.is_empty() { vec![Family::V4] } else { families };
+    let (terms, pools) = (convert::sharing_terms(metadata, spec), Pools::read(metadata));
+    let labels = request::labels(metadata);
+    let bad = terms.as_ref().err().or(pools.as_ref().err()).or(labels.as_ref().err()).cloned();
+    let terms = terms.ok().flatten();
+    let meant_all = terms.as_ref().is_some_and(|read| read.meant_all);
+    let pools = pools.unwrap_or_default();
     let spec_ip = spec.load_balancer_ip.as_deref().map(str::trim).filter(|text| !text.is_empty());
-    // What stands in both was written by whoever gave it the address.
-    let spec_ip =
-        spec_ip.filter(|text| !text.parse().is_ok_and(|addr: IpAddr| annotated.contains(&addr)));
-    let illegible = problem.is_some();
-    let request = match (problem, &terms) {
-        (Some(refusal), _) => Request::Bad(refusal),
-        (None, Err(refusal)) => Request::Bad(refusal.clone()),
-        (None, Ok(_)) => request(&object.metadata, spec_ip, &families),
-    };
-    let by_spec_alone = words::entries(&object.metadata, words::ANNOTATION_ADDRESSES).is_empty();
-    let at_odds = spec_ip.is_some()
-        && by_spec_alone
-        && annotated.iter().any(|addr| request.of(Family::of(*addr)).is_some());
-    Some(ServiceView {
-        key: service_key(&object.metadata),
-        uid: text(object.metadata.uid.as_deref()),
-        version: version(&object.metadata),
-        created: created(&object.metadata),
-        deleting: object.metadata.deletion_timestamp.is_some(),
+    let plain = ServiceView {
+        key: service_key(metadata),
+        uid: text(metadata.uid.as_deref()),
+        version: version(metadata),
+        created: created(metadata),
+        deleting: metadata.deletion_timestamp.is_some(),
         class: spec.load_balancer_class.as_deref().map(Arc::from),
         require_all: spec.ip_family_policy.as_deref() == Some("RequireDualStack"),
-        families,
-        unwanted,
-        at_odds,
-        request,
-        pools: pools_asked(&object.metadata),
-        terms: terms.ok().flatten().map(Arc::new),
-        terms_by_map: convert::terms_by_map(spec).into(),
-        labels: object.metadata.labels.clone().unwrap_or_default(),
-        place,
-        shows_other: place == Place::Status && in_status.len() < ingress.len(),
-        unmarked: carried.annotated.is_some() && (!carried.labelled || carried.outdated),
-        illegible,
-        shuns: carried.ignored.then_some(Place::Annotation),
-        shows: match place {
-            Place::Status => in_status,
-            Place::Annotation => annotated.to_vec(),
+        unwanted: None,
+        at_odds: false,
+        request: match &bad {
+            Some(refusal) => Request::Bad(refusal.clone()),
+            None => match request::addresses(metadata, spec_ip, &families) {
+                Request::Any => {
+                    let keys = [words::ADDRESS_REQUESTS_LEFT, &[ANNOTATION_KUBE_VIP_ADDRESSES]];
+                    request::addresses_left(metadata, &keys.concat(), &families, &in_status)
+                }
+                asked @ (Request::Addresses(_) | Request::Bad(_)) => asked,
+            },
         },
+        families,
+        pools: pools.names,
+        pools_left: pools.left,
+        external: external_ips(object),
+        meant_all,
+        terms: terms.map(|read| Arc::new(read.terms)),
+        terms_by_map: convert::terms_by_map(spec).into(),
+        labels: labels.unwrap_or_default(),
+        place: Place::Status,
+        shows_other: in_status.len() < ingress.len(),
+        unmarked: false,
+        illegible: false,
+        shuns: None,
+        shows: in_status,
+        announced: Vec::new(),
         conditions: status.and_then(|status| status.conditions.clone()).unwrap_or_default(),
-    })
-}
-
-/// The addresses a Service asks for, by annotation and by `spec.loadBalancerIP`, which may agree or
-/// complete each other but not contradict.
-fn request(metadata: &ObjectMeta, spec: Option<&str>, families: &[Family]) -> Request {
-    let listed = words::entries(metadata, words::ANNOTATION_ADDRESSES);
-    let listed = listed.into_iter().map(|text| (words::ANNOTATION_ADDRESSES, text));
-    let spec = spec.map(str::trim).filter(|text| !text.is_empty());
-    let mut addrs: Vec<IpAddr> = Vec::new();
-    for (field, text) in listed.chain(spec.map(|text| ("spec.loadBalancerIP", text))) {
-        let Ok(addr) = text.parse::<IpAddr>() else {
-            let (input, expected) = (text.to_owned(), "an address such as 10.0.0.5 or fd00::5");
-            return Request::Bad(Refusal::Unparseable { field, input, expected });
-        };
-        if !families.contains(&Family::of(addr)) {
-            return Request::Bad(Refusal::WrongFamily(addr));
-        }
-        match addrs.iter().find(|other| Family::of(**other) == Family::of(addr)) {
-            Some(other) if *other == addr => {}
-            Some(other) => return Request::Bad(Refusal::TwoOfOneFamily(*other, addr)),
-            None => addrs.push(addr),
-        }
-    }
-    if addrs.is_empty() { Request::Any } else { Request::Addresses(addrs) }
-}
-
-/// The pools a Service asks for; a bare name is that of an `IPGroup`.
-fn pools_asked(metadata: &ObjectMeta) -> Option<Vec<PoolName>> {
-    let names = words::entries(metadata, words::ANNOTATION_POOL);
-    let pools = names.iter().map(|name| {
-        if name.contains('/') {
-            PoolName::new(name)
-        } else {
-            PoolName::new(&format!("{POOL_KIND}/{name}"))
-        }
-    });
-    (!names.is_empty()).then(|| pools.collect())
+        plain: None,
+    };
+    let single = spec.ip_family_policy.as_deref() == Some("SingleStack");
+    Some(kube_vip::service(plain, metadata, spec_ip, single, bad))
 }
 
 pub(crate) fn service_key(metadata: &ObjectMeta) -> ServiceKey {
@@ -163,6 +120,8 @@ pub(super) fn leftover(object: &Service) -> Option<Leftover> {
     };
     let carried = Carried::by(metadata);
     let all = metadata.finalizers.as_deref().unwrap_or_default();
+    // Somebody who writes so many has not been served by an operator that we replace.
+    let all = if all.len() > words::MOST_FINALIZERS { &[] } else { all };
     let certain = |finalizer: &String| words::FINALIZERS_LEFT.contains(&finalizer.as_str());
     let any_certain = all.iter().any(certain);
     // Many operators use this one. It is looked at when nothing clearer is left.
@@ -171,22 +130,27 @@ pub(super) fn leftover(object: &Service) -> Option<Leftover> {
     let left = |finalizer: &String| {
         certain(finalizer) || (shared_too && finalizer == words::FINALIZER_CLOUD_PROVIDER)
     };
-    let marked = carried.labelled && setter == Setter::Former;
-    (any_certain || any_shared || marked).then(|| Leftover {
+    let former = setter == Setter::Former;
+    let marked = carried.labelled && former;
+    let conditions = object.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let conditions = conditions.filter(|_| former).and_then(status::without_ours);
+    (any_certain || any_shared || marked || conditions.is_some()).then(|| Leftover {
         uid: text(metadata.uid.as_deref()),
         version: version(metadata),
         deleting: metadata.deletion_timestamp.is_some(),
         finalizers: (any_certain || any_shared)
             .then(|| all.iter().filter(|finalizer| !left(finalizer)).cloned().collect()),
         marked,
+        conditions,
         doubt: shared_too.then(|| Doubt { setter, evident: carried.is_evident() }),
     })
 }
 
-/// The addresses in a Service's `spec.externalIPs`, whatever its type.
+/// The addresses in a Service's `spec.externalIPs`, whatever its type, as far as they are read.
 pub(crate) fn external_ips(object: &Service) -> Vec<IpAddr> {
     let listed = object.spec.as_ref().and_then(|spec| spec.external_ips.as_deref());
-    listed.unwrap_or_default().iter().filter_map(|text| text.parse().ok()).collect()
+    let listed = listed.unwrap_or_default().iter().take(words::MOST_EXTERNAL_IPS);
+    listed.filter_map(|text| text.parse().ok()).collect()
 }
 
 /// The addresses of a node.
@@ -241,6 +205,7 @@ pub(super) fn claim(object: &DeserializeGuard<IP>) -> Option<ClaimView> {
         namespace: to.namespace.clone(),
         name: to.name.clone(),
         expires: to.expires.as_ref().map(|time| time.0),
+        retained: to.retained == Some(true),
     });
     let labelled = || label(metadata, LABEL_IPGROUP).map(|group| format!("{POOL_KIND}/{group}"));
     let pool = spec.ok().and_then(|spec| spec.pool.clone()).or_else(labelled);
@@ -282,6 +247,8 @@ fn holder(holder: &Holder) -> Option<HolderView> {
         class: holder.load_balancer_class.as_deref().map(Arc::from),
         seen: holder.seen_version.as_deref().map(|seen| Version::read(Some(seen))),
         terms: convert::holder_terms(holder).map(Arc::new),
+        asked_pools: holder.asked_pools.iter().map(|name| PoolName::new(name)).collect(),
+        replaces: holder.replaces.as_deref().and_then(|text| text.parse().ok()),
         legacy: false,
     })
 }
@@ -303,6 +270,8 @@ fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
                     class: None,
                     seen: None,
                     terms: None,
+                    asked_pools: Vec::new(),
+                    replaces: None,
                     legacy: true,
                 }])
             },
@@ -404,6 +373,9 @@ pub(crate) fn holder_object(view: &HolderView) -> Holder {
         sharing_with: terms.with,
         local_traffic: terms.local.then_some(true),
         selector: terms.selector,
+        other_pods: terms.other_pods.then_some(true),
+        asked_pools: view.asked_pools.iter().map(ToString::to_string).collect(),
+        replaces: view.replaces.map(|addr| addr.to_string()),
         load_balancer_class: view.class.as_deref().map(str::to_owned),
         seen_version: view.seen.map(|seen| seen.to_string()),
     }
@@ -415,6 +387,7 @@ pub(super) fn reservation_object(view: &Reservation) -> ReservedFor {
         namespace: view.namespace.clone(),
         name: view.name.clone(),
         expires: view.expires.map(Time),
+        retained: view.retained.then_some(true),
     }
 }
 

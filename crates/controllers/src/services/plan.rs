@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use landfall_ipam::{Family, PoolName, Reason, Refusal};
 
 pub use self::repair::RepairMode;
-use self::{confirm::Doubts, damp::Damper, repair::Repair, turns::Turns};
+use self::{confirm::Doubts, damp::Damper, remind::Reminders, repair::Repair, turns::Turns};
 pub(crate) use self::{
     due::{Delay, delay_after},
     news::Watched,
@@ -32,7 +32,7 @@ use super::{
     },
     waiting::{Turn, Wait, Waiting},
     wish::could_want,
-    world::{AnnotatedServices, Busy, World},
+    world::{AnnotatedServices, Busy, Tenancy, World},
 };
 use crate::{absent::Absent, engine::Now};
 
@@ -44,6 +44,7 @@ mod freed;
 mod news;
 mod pools;
 mod publish;
+mod remind;
 mod repair;
 mod report;
 mod takeover;
@@ -57,6 +58,7 @@ pub struct Settings {
     /// What is done about what repair finds.
     pub repair: RepairMode,
     pub kube_vip: KubeVip,
+    pub tenancy: Tenancy,
 }
 
 /// Where kube-vip's pools are, and whom they serve.
@@ -121,6 +123,7 @@ pub(super) struct Planner {
     /// Services that claims name and that are not there.
     absent: Absent,
     doubts: Doubts,
+    reminders: Reminders,
     damper: Damper,
     /// Addresses of orphans with a release under way: the watch may show it before the answer comes.
     collecting: BTreeSet<IpAddr>,
@@ -149,7 +152,7 @@ pub(super) struct Planner {
 
 impl Planner {
     pub(super) fn new(settings: Settings) -> Self {
-        let world = World::new(settings.kube_vip.services.clone());
+        let world = World::new(settings.kube_vip.services.clone(), settings.tenancy);
         let absent = Absent::new(settings.orphan_grace);
         Self { world, absent, settings, ..Self::default() }
     }
@@ -193,11 +196,13 @@ impl Planner {
             self.world.rebuild_pools();
             self.reconsider_all();
         }
+        self.weigh_externals(&mut effects);
         self.plan_repair(now, &mut effects);
         self.wake_delayed(now);
         self.plan_looks(now, &mut effects);
         self.plan_expiries(now, &mut effects);
         self.plan_services(now, &mut effects);
+        self.remind(now, &mut effects);
         if effects.is_empty() && self.calls.is_empty() {
             self.plan_held_back(now, &mut effects);
         }
@@ -292,7 +297,7 @@ impl Planner {
 
     /// Decides about one Service's addresses.
     fn plan_addresses(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
-        let Some(service) = self.world.services.get(key) else {
+        let Some(service) = self.world.service(key) else {
             self.waiting.clear(key);
             if !self.may_yet_come(key, now) {
                 self.release_all_but(key, &[], now, effects);
@@ -300,18 +305,17 @@ impl Planner {
             return;
         };
         if service.deleting {
-            let shows = service.shows.clone();
             self.waiting.clear(key);
-            self.release_all_but(key, &shows, now, effects);
+            self.release_all_but(key, &service.shows, now, effects);
             return;
         }
-        let service = decide::with_terms(&self.world, service.clone());
+        let service = decide::with_terms(&self.world, service);
         if let Some((delay, refused)) = self.service_delays.get(key)
             && delay.holds(now)
         {
             if let Some(words) = refused.clone() {
                 let refusal = Refusal::LedgerRefused(words);
-                self.wait(&service, std::slice::from_ref(&refusal));
+                self.wait(&service, std::slice::from_ref(&refusal), now);
                 let said = status::Said::refused(&service.shows, &[refusal]);
                 self.publish(&service, None, Some(&said), now, effects);
             }
@@ -320,8 +324,11 @@ impl Planner {
         match decide(&self.world, &service) {
             Decision::LeaveAlone => {
                 self.waiting.clear(key);
-                self.release_all_but(key, &service.shows, now, effects);
+                if !self.retract(&service, now, effects) {
+                    self.release_all_but(key, &service.shows, now, effects);
+                }
             }
+            Decision::GiveUp(retained) => self.give_up(key, retained, now, effects),
             Decision::Later => {
                 self.later.insert(key.clone());
             }
@@ -340,7 +347,7 @@ impl Planner {
             }
             Decision::Disputed(refusal) => {
                 let said = status::Said::refused(&service.shows, std::slice::from_ref(&refusal));
-                self.wait(&service, &[refusal]);
+                self.wait(&service, &[refusal], now);
                 if !self.publish(&service, None, Some(&said), now, effects) {
                     let claims = self.world.claims_of(&service).into_iter();
                     let wanted = claims.filter(|claim| wants(&service, claim));
@@ -374,7 +381,8 @@ impl Planner {
         addr: IpAddr,
         pool: Option<&PoolName>,
     ) -> HolderView {
-        let holder = status::holder_now(service);
+        let mut holder = status::holder_now(service);
+        holder.replaces = self.replaced_by(service, addr);
         let claim = ClaimView {
             addr,
             uid: "".into(),
@@ -387,6 +395,33 @@ impl Planner {
         self.count(pool, &holder, addr);
         self.settle(addr);
         holder
+    }
+
+    /// The address that a Service has and that this one, of another pool, is to take the place of.
+    fn replaced_by(&self, service: &ServiceView, addr: IpAddr) -> Option<IpAddr> {
+        let family = Family::of(addr);
+        let asked = service.request.is_about(family) || service.shows.contains(&addr);
+        let held = |shown: &IpAddr| {
+            let claim = self.world.claim(*shown);
+            claim.is_some_and(|claim| claim.holder(service).is_some())
+        };
+        let mut shown = service.shows.iter().filter(|shown| Family::of(**shown) == family);
+        shown.find(|shown| !asked && held(shown)).copied()
+    }
+
+    /// Gives up an address that waits for a deleted Service, so that a Service of the same namespace
+    /// can have another.
+    fn give_up(&mut self, key: &ServiceKey, addr: IpAddr, now: Now, effects: &mut Vec<Effect>) {
+        if let Some(delay) = self.release_delays.get(&addr).filter(|delay| delay.holds(now)) {
+            self.service_delays.insert(key.clone(), (*delay, None));
+            return;
+        }
+        self.later.insert(key.clone());
+        if let Some(claim) = self.world.claim(addr) {
+            let (uid, version) = (claim.uid.clone(), claim.version);
+            effects.push(Effect::Expire { addr, uid, version });
+            self.world.busy.insert(addr, Busy::Writing(None));
+        }
     }
 
     /// Brings what the Service shows in line, in the order of the protocol: touch what is not
@@ -403,7 +438,7 @@ impl Planner {
         if refusals.is_empty() {
             self.waiting.clear(&service.key);
         } else {
-            self.wait(service, refusals);
+            self.wait(service, refusals, now);
         }
         let inherited: Vec<ClaimView> = addrs
             .iter()
@@ -449,7 +484,7 @@ impl Planner {
             return;
         }
         let said = if satisfied {
-            status::Said::allocated(&self.world, addrs, refusals)
+            status::Said::allocated(&self.world, service, addrs, refusals)
         } else {
             status::Said::refused(addrs, refusals)
         };
@@ -465,11 +500,21 @@ impl Planner {
         if !self.is_no_older_than(service, claim) {
             return;
         }
-        let new = status::holder_now(service);
+        let mut new = status::holder_now(service);
         let mut holders = claim.holders().to_vec();
         match holders.iter_mut().find(|holder| holder.key == service.key) {
-            Some(holder) => *holder = new,
-            None => holders.push(new),
+            Some(holder) => {
+                if holder.is(service) && holder.seen.is_some() {
+                    // What it asked for when it got the address tells what it asks for since.
+                    new.asked_pools.clone_from(&holder.asked_pools);
+                    new.replaces = holder.replaces;
+                }
+                *holder = new;
+            }
+            None => {
+                new.replaces = self.replaced_by(service, claim.addr);
+                holders.push(new);
+            }
         }
         // One with an end is for the next to come; one without is for good.
         let end_reservation = claim.reserved.as_ref().is_some_and(|kept| kept.expires.is_some());
@@ -495,7 +540,7 @@ impl Planner {
         effects.push(Effect::Touch { key, addr, version, pool, holders, end_reservation });
     }
 
-    fn wait(&mut self, service: &ServiceView, refusals: &[Refusal]) {
+    fn wait(&mut self, service: &ServiceView, refusals: &[Refusal], now: Now) {
         let Some(first) = refusals.first() else { return };
         let mut wait = Wait::of(service, first.reason());
         for refusal in refusals {
@@ -525,6 +570,7 @@ impl Planner {
             }
         }
         self.waiting.set(&service.key, wait);
+        self.reminders.begin(&service.key, now);
     }
 
     /// Releases every claim in the name of a Service, apart from some addresses.
@@ -553,6 +599,7 @@ impl Planner {
                     namespace: key.namespace().to_owned(),
                     name: Some(key.name().to_owned()),
                     expires: Some(expires),
+                    retained: true,
                 }),
                 (None, None) => Then::Free,
             };
@@ -561,7 +608,9 @@ impl Planner {
                 self.collecting.insert(addr);
             }
             let to_be = then.leaves(&claim, &holder).map(Box::new);
-            effects.push(Effect::Release { claim, holder, then });
+            let service = self.world.services.get(key);
+            let annotated = service.is_none_or(|view| self.world.is_announced_by_kube_vip(view));
+            effects.push(Effect::Release { claim, holder, then, annotated });
             self.world.busy.insert(addr, Busy::Writing(to_be));
         }
     }

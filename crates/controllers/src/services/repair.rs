@@ -6,10 +6,10 @@ use std::{
 };
 
 use landfall_api::Finding;
-use landfall_ipam::{ClaimFact, HolderFact, PoolName, Violation, check};
+use landfall_ipam::{ClaimFact, Family, HolderFact, PoolName, Violation, check};
 
 use super::{
-    decide::with_terms,
+    decide::{is_known, with_terms},
     view::{ClaimView, HolderView, Leftover, ServiceKey, ServiceView, Tenure},
     world::World,
 };
@@ -34,6 +34,7 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
     let holders: Vec<_> = world
         .services
         .values()
+        .map(|service| world.as_here(service))
         .filter(|service| is_ours(world, service))
         .map(|service| holder_fact(world, service, &mut names))
         .collect();
@@ -70,7 +71,38 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
         pool: world.held.of(key).next().and_then(|addr| pool_of(world, *addr)),
         text: format!("Service {key} carries the finalizer of a replaced operator"),
     });
-    compared.chain(left).collect()
+    let several = world.services.values().map(|service| world.as_here(service));
+    let several = several.filter(|service| is_ours(world, service));
+    let several = several.flat_map(|service| several_shown(world, &service));
+    let ignored = world.externals.refused(world).map(|(addr, key)| Found {
+        finding: Finding::ExternalIPIgnored,
+        addr: Some(addr),
+        keys: Vec::new(),
+        pool: pool_of(world, addr),
+        text: format!(
+            "Service {key} has {addr} in spec.externalIPs, to which its namespace has no right"
+        ),
+    });
+    compared.chain(left).chain(several).chain(ignored).collect()
+}
+
+/// A finding for each family of which a Service shows several addresses that we know of.
+fn several_shown(world: &World, service: &ServiceView) -> Vec<Found> {
+    let found = service.families.iter().filter_map(|family| {
+        let of_family = service.in_status().iter().filter(|addr| Family::of(**addr) == *family);
+        let shown: Vec<_> = of_family.copied().collect();
+        let known = shown.iter().copied().find(|addr| is_known(world, *addr));
+        let addr = known.filter(|_| shown.len() > 1)?;
+        let text: Vec<_> = shown.iter().map(ToString::to_string).collect();
+        Some(Found {
+            finding: Finding::SeveralShown,
+            addr: Some(addr),
+            keys: vec![service.key.clone()],
+            pool: pool_of(world, addr),
+            text: format!("Service {} shows {}", service.key, text.join(", ")),
+        })
+    });
+    found.collect()
 }
 
 fn pool_of(world: &World, addr: IpAddr) -> Option<PoolName> {
@@ -98,19 +130,23 @@ fn is_ours(world: &World, service: &ServiceView) -> bool {
 
 fn holder_fact(
     world: &World,
-    service: &ServiceView,
+    service: ServiceView,
     names: &mut BTreeMap<String, ServiceKey>,
 ) -> HolderFact {
     let id = format!("Service {}", service.key);
     names.insert(id.clone(), service.key.clone());
     // What is outside every pool and not in the ledger is another program's.
-    let known = |addr: &IpAddr| world.claim(*addr).is_some() || world.book.pool_of(*addr).is_some();
-    HolderFact {
-        id,
-        shows: service.shows.iter().copied().filter(known).collect(),
-        namespace: service.key.namespace().to_owned(),
-        terms: with_terms(world, service.clone()).terms.as_deref().cloned(),
-    }
+    let known = |addr: &IpAddr| is_known(world, *addr);
+    // What its user alone says it shows is a request.
+    let held = |addr: &IpAddr| {
+        let claim = world.claim(*addr);
+        service.in_status().contains(addr)
+            || claim.is_some_and(|claim| claim.holder(&service).is_some())
+    };
+    let shows = service.shows.iter().copied().filter(known).filter(held).collect();
+    let namespace = service.key.namespace().to_owned();
+    let terms = with_terms(world, service).terms.as_deref().cloned();
+    HolderFact { id, shows, namespace, terms }
 }
 
 /// A claim, unless it is none of a Service's business.

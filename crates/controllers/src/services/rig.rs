@@ -95,7 +95,7 @@ impl PlannerRig {
         let Some(service) = self.newcomers.pop() else { return Duration::ZERO };
         let key = observe::service_key(&service.metadata);
         let version = Version(self.next_version());
-        let external = Watched::IsNot(Outsider::External(key.clone()), version);
+        let external = Watched::IsNot(Outsider::External(key.clone(), "".into()), version);
         self.tell(vec![
             News::Services(Watched::IsNot(key, version)),
             News::Outsiders(OutsiderKind::ExternalIps, external),
@@ -312,7 +312,7 @@ fn watched(service: &Service) -> Vec<News> {
     let key = observe::service_key(&service.metadata);
     let version = observe::version(&service.metadata);
     let is = observe::service(service).map(|view| Watched::Is(key.clone(), version, view));
-    let external = Watched::IsNot(Outsider::External(key), version);
+    let external = Watched::IsNot(Outsider::External(key, "".into()), version);
     let external = News::Outsiders(OutsiderKind::ExternalIps, external);
     is.map(News::Services).into_iter().chain([external]).collect()
 }

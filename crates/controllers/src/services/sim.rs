@@ -17,6 +17,7 @@ use super::{
     effect::{Answer, Effect, Failure, Note, Report},
     plan::{News, Planner, RepairMode, Settings, Watched},
     view::{OutsiderKind, Place, PoolSource, Request, ServiceKey, ServiceView},
+    world::Tenancy,
 };
 use crate::engine::Now;
 
@@ -90,6 +91,25 @@ impl Sim {
                 ..Settings::default()
             });
         }
+    }
+
+    /// Says what namespaces see and get of each other.
+    pub(super) fn set_tenancy(&mut self, tenancy: Tenancy) {
+        for operator in 0..self.operators.len() {
+            let settings = Settings { orphan_grace: ORPHAN_GRACE, tenancy, ..Settings::default() };
+            self.operators[operator].planner = Planner::new(settings);
+            for kind in KINDS {
+                self.list(operator, kind);
+            }
+        }
+    }
+
+    /// Plans, and says how many events come of that; everything else must be at rest.
+    pub(super) fn notes_planned(&mut self, operator: usize) -> usize {
+        let now = self.now();
+        let effects = self.operators[operator].planner.plan(now);
+        assert!(effects.iter().all(|effect| matches!(effect, Effect::Note(_))), "{effects:?}");
+        effects.len()
     }
 
     /// How often an operator found each kind of finding.

@@ -12,7 +12,7 @@ use landfall_api::{
 use landfall_ipam::{PoolCount, Reason, Refusal};
 
 use super::{
-    decide::is_lease,
+    decide::{is_known, is_lease},
     effect::{About, Note},
     plan::summary,
     repair::Found,
@@ -27,6 +27,8 @@ const ALLOCATED: &str = "Allocated";
 const OUTSIDE_POOL: &str = "OutsidePool";
 /// The reason of a Service whose address somebody else shows, too, without a right to it.
 const ALSO_SHOWN: &str = "AlsoShown";
+/// The reason of a Service that shares its address in a way that is refused to others by now.
+const SHARED_AS_BEFORE: &str = "SharedAsBefore";
 /// The API server takes no condition message longer than this.
 const LONGEST_MESSAGE: usize = 2048;
 
@@ -40,18 +42,36 @@ pub(super) struct Said {
 
 impl Said {
     /// It has these addresses; what else it might have had stands beside.
-    pub(super) fn allocated(world: &World, addrs: &[IpAddr], missing: &[Refusal]) -> Self {
+    pub(super) fn allocated(
+        world: &World,
+        service: &ServiceView,
+        addrs: &[IpAddr],
+        missing: &[Refusal],
+    ) -> Self {
+        let audience = world.audience(service);
         let mut outside = false;
         let mut also_shown = Vec::new();
+        let mut odd_company = Vec::new();
         let from: Vec<_> = addrs
             .iter()
             .map(|addr| {
                 if is_lease(*addr) {
                     return format!("{addr}: kube-vip asks DHCP for an address");
                 }
+                if !is_known(world, *addr) {
+                    return format!("{addr}, which another program gave it");
+                }
                 let others = world.shown_without_claim(*addr);
                 also_shown.extend(others.map(|key| {
-                    format!("{addr} is also shown by Service {key}, which has no claim on it")
+                    let other = audience.service(key);
+                    format!("{addr} is also shown by {other}, which has no claim on it")
+                }));
+                let odd = world.claim(*addr).and_then(|claim| claim.odd_company(service));
+                odd_company.extend(odd.map(|(holder, clash)| {
+                    let (other, clash) = (audience.service(&holder.key), audience.clash(clash));
+                    format!(
+                        "{addr} is shared with {other} as before, though today it could not be: {clash}"
+                    )
                 }));
                 let pool = world.claim(*addr).and_then(|claim| claim.pool.clone());
                 if world.book.pool_of(*addr).is_none() {
@@ -63,12 +83,14 @@ impl Said {
             })
             .collect();
         let missing = missing.iter().map(ToString::to_string);
-        let reason = match (also_shown.is_empty(), outside) {
-            (false, _) => ALSO_SHOWN,
-            (true, true) => OUTSIDE_POOL,
-            (true, false) => ALLOCATED,
+        let reason = match (also_shown.is_empty(), odd_company.is_empty(), outside) {
+            (false, ..) => ALSO_SHOWN,
+            (true, false, _) => SHARED_AS_BEFORE,
+            (true, true, true) => OUTSIDE_POOL,
+            (true, true, false) => ALLOCATED,
         };
-        let parts: Vec<_> = from.into_iter().chain(also_shown).chain(missing).collect();
+        let remarks = also_shown.into_iter().chain(odd_company);
+        let parts: Vec<_> = from.into_iter().chain(remarks).chain(missing).collect();
         Self { status: Status::True, reason: reason.to_owned(), message: bounded(parts.join("; ")) }
     }
 
@@ -114,9 +136,33 @@ impl Said {
     }
 }
 
+/// Conditions without ours, if it is among them.
+pub(super) fn without_ours(conditions: &[Condition]) -> Option<Vec<Condition>> {
+    condition::get(conditions, CONDITION_ALLOCATED)?;
+    let others = conditions.iter().filter(|one| one.type_ != CONDITION_ALLOCATED);
+    Some(others.cloned().collect())
+}
+
+/// What a Service says about why it waits, to be told again.
+pub(super) fn reminder(service: &ServiceView) -> Option<Note> {
+    let said = condition::get(&service.conditions, CONDITION_ALLOCATED)?;
+    (said.status == Status::False.as_str()).then(|| Note {
+        about: About::Service { key: service.key.clone(), uid: service.uid.clone() },
+        warning: true,
+        reason: said.reason.clone(),
+        message: said.message.clone(),
+    })
+}
+
 /// Whether the Service carries no condition of ours.
 pub(super) fn says_nothing(service: &ServiceView) -> bool {
     condition::get(&service.conditions, CONDITION_ALLOCATED).is_none()
+}
+
+/// Whether the Service says that it does not have what it wants.
+pub(super) fn says_refused(service: &ServiceView) -> bool {
+    condition::get(&service.conditions, CONDITION_ALLOCATED)
+        .is_some_and(|said| said.status == Status::False.as_str())
 }
 
 /// Whether the Service says that it has what it wants.
@@ -143,6 +189,8 @@ pub(crate) fn holder_now(service: &ServiceView) -> HolderView {
         class: service.class.clone(),
         seen: Some(service.version),
         terms: service.terms.clone(),
+        asked_pools: service.pools.clone().filter(|_| !service.pools_left).unwrap_or_default(),
+        replaces: None,
         legacy: false,
     }
 }

@@ -78,6 +78,12 @@ pub(crate) enum Request {
     Bad(Refusal),
 }
 
+impl From<Vec<IpAddr>> for Request {
+    fn from(addrs: Vec<IpAddr>) -> Self {
+        if addrs.is_empty() { Self::Any } else { Self::Addresses(addrs) }
+    }
+}
+
 impl Request {
     /// The asked-for address of a family.
     pub(crate) fn of(&self, family: Family) -> Option<IpAddr> {
@@ -128,15 +134,25 @@ pub(crate) struct ServiceView {
     pub at_odds: bool,
     /// Pools it asks for, in order; any will do if it names none.
     pub pools: Option<Vec<PoolName>>,
-    /// On which terms it would share an address; `None` if with nobody.
+    /// Whether it names them in the words of a program that ran before us: then they are where it gets
+    /// an address, and no reason to move one that it has.
+    pub pools_left: bool,
+    /// Its `spec.externalIPs`.
+    pub external: Vec<IpAddr>,
+    /// On which terms it would share an address; `None` if with no other Service.
     pub terms: Option<Arc<Terms>>,
+    /// Whether its sharing key is of a program for which the key alone meant every namespace.
+    pub meant_all: bool,
     /// The same where its namespace lets all its Services share.
     pub terms_by_map: Arc<Terms>,
     pub labels: BTreeMap<String, String>,
     /// Where it shows addresses; the status, as long as it shows none.
     pub place: Place,
-    /// The addresses it shows there, in order.
+    /// The addresses it shows there, in order. In an annotation they are a request as long as neither
+    /// a claim nor the status has them: its user may have written them.
     pub shows: Vec<IpAddr>,
+    /// The addresses in its status, where it shows its own in an annotation.
+    pub announced: Vec<IpAddr>,
     /// Whether its status holds something that is no address, such as another's host name.
     pub shows_other: bool,
     /// Whether what goes with its addresses is missing beside them, such as a label.
@@ -147,9 +163,46 @@ pub(crate) struct ServiceView {
     pub shuns: Option<Place>,
     /// All its conditions, ours among them.
     pub conditions: Vec<Condition>,
+    /// What it is where the annotation it carries means nothing.
+    pub plain: Option<Box<Plain>>,
+}
+
+/// What a Service is where kube-vip's annotation means nothing, as far as that differs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plain {
+    pub families: Vec<Family>,
+    pub request: Request,
+    pub shows_other: bool,
 }
 
 impl ServiceView {
+    /// The addresses in its status, which no user can write.
+    pub(crate) fn in_status(&self) -> &[IpAddr] {
+        match self.place {
+            Place::Status => &self.shows,
+            Place::Annotation => &self.announced,
+        }
+    }
+
+    /// The Service where kube-vip's annotation means nothing.
+    pub(crate) fn without_annotation(mut self) -> Self {
+        let Some(plain) = self.plain.take() else { return self };
+        let Plain { families, request, shows_other } = *plain;
+        let shows = std::mem::take(&mut self.announced);
+        Self {
+            families,
+            request,
+            shows,
+            shows_other,
+            place: Place::Status,
+            unwanted: None,
+            at_odds: false,
+            unmarked: false,
+            illegible: false,
+            ..self
+        }
+    }
+
     /// Those of the addresses it shows that are among these, in its own order.
     pub(crate) fn shown_of(&self, addrs: &[IpAddr]) -> Vec<IpAddr> {
         self.shows.iter().copied().filter(|shown| addrs.contains(shown)).collect()
@@ -158,7 +211,7 @@ impl ServiceView {
 
 /// A Service, of any type, that carries what a replaced operator left behind, or what we wrote on it
 /// when it was of type `LoadBalancer`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Leftover {
     pub uid: Arc<str>,
     pub version: Version,
@@ -167,6 +220,8 @@ pub(super) struct Leftover {
     pub finalizers: Option<Vec<String>>,
     /// Whether it shows addresses in an annotation though it is no `LoadBalancer` any more.
     pub marked: bool,
+    /// Its conditions without ours, if it has ours and is no `LoadBalancer` any more.
+    pub conditions: Option<Vec<Condition>>,
     /// Set if a finalizer among them is one that many operators use.
     pub doubt: Option<Doubt>,
 }
@@ -200,6 +255,10 @@ pub(crate) struct HolderView {
     pub seen: Option<Version>,
     /// On which terms it has the address; others may join on terms that do not clash.
     pub terms: Option<Arc<Terms>>,
+    /// The pools that it asked for when it got the address.
+    pub asked_pools: Vec<PoolName>,
+    /// The address that this one is to take the place of.
+    pub replaces: Option<IpAddr>,
     /// Read from label and annotation of the original operator, which served every class.
     pub legacy: bool,
 }
@@ -216,9 +275,77 @@ impl HolderView {
         key == Some(words::SHARING_KEY_BY_MAP)
     }
 
+    /// Whether it has the address on terms that every namespace may share.
+    pub(crate) fn shares_with_all(&self) -> bool {
+        self.terms.as_ref().is_some_and(|terms| terms.with.iter().any(|name| name == "*"))
+    }
+
+    /// Whether it has shared the address with another in spite of that clash, about which nothing is
+    /// new.
+    fn puts_up_with(&self, other: &Self, new: &Clash) -> bool {
+        matches!(new, Clash::Policy | Clash::Pods)
+            && clash(self.party(), other.party()).as_ref() == Some(new)
+    }
+
     /// Whether this names that very Service, not one of the same name made later.
     pub(crate) fn is(&self, service: &ServiceView) -> bool {
         self.key == service.key && self.uid.as_ref().is_none_or(|uid| *uid == service.uid)
+    }
+}
+
+/// Those who read what is said about a Service: its namespace, which may not be told who is in others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Audience<'a> {
+    pub namespace: &'a str,
+    pub sees_all: bool,
+}
+
+impl Audience<'_> {
+    fn sees(self, namespace: &str) -> bool {
+        self.sees_all || self.namespace == namespace
+    }
+
+    /// A Service by its name, if they may know it.
+    pub(crate) fn service(self, key: &ServiceKey) -> String {
+        if self.sees(key.namespace()) {
+            format!("Service {key}")
+        } else {
+            "a Service of another namespace".to_owned()
+        }
+    }
+
+    /// The same for whoever has an address outside the ledger.
+    pub(crate) fn outsider(self, outsider: &Outsider) -> String {
+        match outsider {
+            Outsider::External(key, _) => {
+                format!("{}, which has it in spec.externalIPs", self.service(key))
+            }
+            Outsider::VirtualIp(key) if !self.sees(key.namespace()) => {
+                "a VirtualIP of another namespace".to_owned()
+            }
+            Outsider::Node(_) | Outsider::ApiServer(_) | Outsider::VirtualIp(_) => {
+                outsider.to_string()
+            }
+        }
+    }
+
+    /// The same for whom an address is kept.
+    pub(crate) fn reservation(self, reservation: &Reservation) -> String {
+        if self.sees(&reservation.namespace) {
+            reservation.to_string()
+        } else {
+            "a reservation for another namespace".to_owned()
+        }
+    }
+
+    /// The same for why an address cannot be shared.
+    pub(crate) fn clash(self, clash: Clash) -> Clash {
+        match clash {
+            Clash::NotNamed(namespace) if !self.sees(&namespace) => {
+                Clash::NotNamed("the holder's namespace".to_owned())
+            }
+            other => other,
+        }
     }
 }
 
@@ -240,6 +367,8 @@ pub(crate) struct Reservation {
     /// Any Service of the namespace if there is none.
     pub name: Option<String>,
     pub expires: Option<Timestamp>,
+    /// Whether it was kept when its Service was deleted, not by an administrator.
+    pub retained: bool,
 }
 
 impl Reservation {
@@ -295,15 +424,30 @@ impl ClaimView {
     /// in the claim was agreed: a holder that has not changed since may stay, whoever else came.
     pub(crate) fn clash(&self, service: &ServiceView) -> Option<(&HolderView, Clash)> {
         let own = self.holder(service);
-        // Who shares by leave of its namespace does so until it leaves, whatever becomes of the leave.
-        let by_leave = || own.filter(|own| own.shares_by_map()).map(|_| &service.terms_by_map);
-        let terms = service.terms.as_ref().or_else(by_leave);
+        // A Service that shares because its namespace allows it does so until it leaves, whatever
+        // becomes of the permission.
+        let by_map = || own.filter(|own| own.shares_by_map()).map(|_| &service.terms_by_map);
+        let terms = service.terms.as_ref().or_else(by_map);
+        // The same for one that shares with every namespace by a key that meant so.
+        let with_all = own.filter(|own| service.meant_all && own.shares_with_all());
+        let widened = terms.filter(|_| with_all.is_some()).map(|terms| terms.with_all().into());
+        let terms = widened.as_ref().or(terms);
         if own.is_some_and(|own| own.terms.as_ref() == terms) {
             return None;
         }
         let newcomer = (service.key.namespace(), terms.map(AsRef::as_ref));
+        let others = self.holders().iter().filter(|holder| holder.key != service.key);
+        let mut clashes =
+            others.filter_map(|holder| Some((holder, clash(newcomer, holder.party())?)));
+        clashes.find(|(holder, clash)| !own.is_some_and(|own| own.puts_up_with(holder, clash)))
+    }
+
+    /// With whom a Service shares the address though they should not, on the terms that the claim
+    /// has: they came together under other rules.
+    pub(crate) fn odd_company(&self, service: &ServiceView) -> Option<(&HolderView, Clash)> {
+        let own = self.holder(service)?;
         let mut others = self.holders().iter().filter(|holder| holder.key != service.key);
-        others.find_map(|holder| Some((holder, clash(newcomer, holder.party())?)))
+        others.find_map(|holder| Some((holder, clash(own.party(), holder.party())?)))
     }
 
     /// Whether it names only Services of this one's name that cannot exist any more, because this
@@ -321,13 +465,19 @@ impl ClaimView {
     }
 
     /// Who has it, for a refusal's text.
-    pub(crate) fn described(&self) -> String {
+    pub(crate) fn described(&self, audience: Audience<'_>) -> String {
         match (&self.tenure, self.waits_for()) {
-            (_, Some(reservation)) => reservation.to_string(),
+            (_, Some(reservation)) => audience.reservation(reservation),
+            (Tenure::Other(_), None) if !audience.sees_all => "another holder".to_owned(),
             (Tenure::Other(text) | Tenure::Nobody(text), None) => text.clone(),
             (Tenure::Services(holders), None) => {
-                let names: Vec<_> = holders.iter().map(|holder| holder.key.as_str()).collect();
-                format!("Service {}", names.join(", "))
+                let mut names = Vec::new();
+                for name in holders.iter().map(|holder| audience.service(&holder.key)) {
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                }
+                names.join(", ")
             }
         }
     }
@@ -449,12 +599,17 @@ pub(crate) enum Outsider {
     Node(String),
     /// The API server itself, by the name of the slice that lists its addresses.
     ApiServer(String),
-    /// A Service that has them in `spec.externalIPs`.
-    External(ServiceKey),
-    /// A Service for which kube-vip announces them, though it was given others or none.
-    Announced(ServiceKey),
+    /// A Service, by its name and uid, that has them in `spec.externalIPs`.
+    External(ServiceKey, Arc<str>),
     /// A `VirtualIP` that is not migrated yet, by its `namespace/name`.
     VirtualIp(ServiceKey),
+}
+
+impl Outsider {
+    /// Whether it is this very Service.
+    pub(crate) fn is(&self, service: &ServiceKey) -> bool {
+        matches!(self, Self::External(key, _) if key == service)
+    }
 }
 
 impl fmt::Display for Outsider {
@@ -462,8 +617,7 @@ impl fmt::Display for Outsider {
         match self {
             Self::Node(name) => write!(f, "Node {name}"),
             Self::ApiServer(_) => f.write_str("the API server"),
-            Self::External(key) => write!(f, "Service {key}, which has it in spec.externalIPs"),
-            Self::Announced(key) => write!(f, "Service {key}, for which it is announced"),
+            Self::External(key, _) => write!(f, "Service {key}, which has it in spec.externalIPs"),
             Self::VirtualIp(key) => write!(f, "VirtualIP {key}"),
         }
     }
@@ -475,11 +629,10 @@ pub(crate) enum OutsiderKind {
     Nodes,
     ApiServers,
     ExternalIps,
-    Announced,
     VirtualIps,
 }
 
 impl OutsiderKind {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Nodes, Self::ApiServers, Self::ExternalIps, Self::Announced, Self::VirtualIps];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Nodes, Self::ApiServers, Self::ExternalIps, Self::VirtualIps];
 }

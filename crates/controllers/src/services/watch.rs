@@ -76,15 +76,9 @@ pub(super) fn services(
 ) -> impl Future<Output = ()> {
     let api: Api<LeanService> = Api::all(client);
     feed("services", watcher(api, Config::default()), news, listed, |event| {
-        let (watched, outside, left) = match event {
-            Event::Init => (
-                Watched::ListBegins,
-                [Watched::ListBegins, Watched::ListBegins],
-                Watched::ListBegins,
-            ),
-            Event::InitDone => {
-                (Watched::ListEnds, [Watched::ListEnds, Watched::ListEnds], Watched::ListEnds)
-            }
+        let (watched, external, left) = match event {
+            Event::Init => (Watched::ListBegins, Watched::ListBegins, Watched::ListBegins),
+            Event::InitDone => (Watched::ListEnds, Watched::ListEnds, Watched::ListEnds),
             Event::Apply(object) | Event::InitApply(object) => {
                 let object = Service::from(object);
                 let watched = match observe::service(&object) {
@@ -97,35 +91,25 @@ pub(super) fn services(
                     }
                     None => gone(&object),
                 };
-                let external = observe::external_ips(&object);
-                let announced = observe::kube_vip::announced(&object);
-                (watched, outside_ips(&object, external, announced), left)
+                (watched, external_ips(&object, observe::external_ips(&object)), left)
             }
             Event::Delete(object) => {
                 let object = Service::from(object);
-                (gone(&object), outside_ips(&object, Vec::new(), Vec::new()), gone(&object))
+                (gone(&object), external_ips(&object, Vec::new()), gone(&object))
             }
         };
-        let [external, announced] = outside;
         let external = News::Outsiders(OutsiderKind::ExternalIps, external);
-        let announced = News::Outsiders(OutsiderKind::Announced, announced);
         // Last of a list: by then all is known of the Service that is needed to judge it.
-        vec![News::Services(watched), external, announced, News::Leftovers(left)]
+        vec![News::Services(watched), external, News::Leftovers(left)]
     })
 }
 
-/// Addresses of a Service that nobody gave it: external ones, and ones that are merely announced.
-fn outside_ips(
-    object: &Service,
-    external: Vec<IpAddr>,
-    announced: Vec<IpAddr>,
-) -> [Watched<Outsider, Vec<IpAddr>>; 2] {
-    let key = observe::service_key(&object.metadata);
-    let version = observe::version(&object.metadata);
-    [
-        has(Outsider::External(key.clone()), version, external),
-        has(Outsider::Announced(key), version, announced),
-    ]
+/// Addresses that a Service has in `spec.externalIPs`.
+fn external_ips(object: &Service, addrs: Vec<IpAddr>) -> Watched<Outsider, Vec<IpAddr>> {
+    let metadata = &object.metadata;
+    let uid = metadata.uid.as_deref().unwrap_or_default().into();
+    let service = Outsider::External(observe::service_key(metadata), uid);
+    has(service, observe::version(metadata), addrs)
 }
 
 /// Who has no addresses need not be remembered.

@@ -19,13 +19,19 @@ use super::view::{ClaimView, HolderView, ServiceView};
 pub(super) fn could_want(service: &ServiceView, holder: &HolderView, claim: &ClaimView) -> bool {
     let addr = claim.addr;
     let family = Family::of(addr);
+    // It is to take the place of an address that is of none of the pools that the Service asks for.
+    let replaces = || {
+        let replaced = holder.replaces.is_some_and(|shown| service.shows.contains(&shown));
+        let asks_the_same = service.pools.as_ref() == Some(&holder.asked_pools);
+        replaced && asks_the_same && service.request.of(family).is_none()
+    };
     let shows_another =
         || service.shows.iter().any(|shown| *shown != addr && Family::of(*shown) == family);
     holder.is(service)
         && !service.deleting
         && (holder.legacy || holder.class == service.class)
         && service.families.contains(&family)
-        && (service.request.of(family) == Some(addr) || !shows_another())
+        && (service.request.of(family) == Some(addr) || replaces() || !shows_another())
         && claim.clash(service).is_none()
 }
 

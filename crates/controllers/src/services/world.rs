@@ -2,15 +2,18 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use landfall_ipam::{Book, Family, PoolName, Terms};
 
 use super::{
     classes::Classes,
+    external::Externals,
     index::Index,
+    observe::kube_vip::is_of_map,
     store::Store,
     view::{
-        ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
-        ServiceKey, ServiceView, Setter,
+        Audience, ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource,
+        PoolView, ServiceKey, ServiceView, Setter,
     },
 };
 
@@ -26,6 +29,8 @@ pub(super) struct World {
     pub(super) outsiders: BTreeMap<OutsiderKind, Store<Outsider, Vec<IpAddr>>>,
     /// Which outsiders have an address.
     pub(super) outside: Index<IpAddr, Outsider>,
+    /// What Services list in `spec.externalIPs`.
+    pub(super) externals: Externals,
     pub(super) book: Book,
     /// Pools in the order they are asked; those that cannot be used come last.
     pub(super) order: Vec<PoolName>,
@@ -35,6 +40,8 @@ pub(super) struct World {
     pub(super) given: Index<(PoolName, String), IpAddr>,
     /// Addresses whose holders have a sharing key, or are about to.
     pub(super) sharing: Index<String, IpAddr>,
+    /// Addresses of a pool that wait for deleted Services of a namespace, by when that ends.
+    pub(super) retained: Index<(PoolName, String), (Timestamp, IpAddr)>,
     /// Addresses that are kept for a Service, or for any of a namespace, and that nobody has.
     pub(super) kept: Index<(String, Option<String>), IpAddr>,
     /// Services that show an address, rightly or not.
@@ -42,6 +49,9 @@ pub(super) struct World {
     /// Addresses with a call about their claim under way or due.
     pub(super) busy: BTreeMap<IpAddr, Busy>,
     pub(super) annotated: AnnotatedServices,
+    pub(super) tenancy: Tenancy,
+    /// Whether some pool has its Services shown in an annotation.
+    annotates: bool,
     no_labels: BTreeMap<String, String>,
 }
 
@@ -49,8 +59,21 @@ pub(super) struct World {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnotatedServices {
     pub classes: Classes,
+    /// Whether an administrator named these classes: then kube-vip is there, though its `ConfigMap` may
+    /// not be.
+    pub named: bool,
     /// Whether they may ask only for what a pool can give them.
     pub only_from_pools: bool,
+}
+
+/// What namespaces see and get of each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tenancy {
+    /// Whether Services are not told the names of holders in other namespaces.
+    pub hide_holders: bool,
+    /// Whether the sharing key of another program, which had no other word for it, is consent to share
+    /// with every namespace, as it was there.
+    pub inherited_keys_share_everywhere: bool,
 }
 
 /// What is under way about the claim on an address.
@@ -63,9 +86,14 @@ pub(super) enum Busy {
 }
 
 impl World {
-    /// Nothing is known yet, but what holds for Services that are shown in an annotation.
-    pub(super) fn new(annotated: AnnotatedServices) -> Self {
-        Self { annotated, ..Self::default() }
+    /// Nothing is known yet, but what an administrator sets.
+    pub(super) fn new(annotated: AnnotatedServices, tenancy: Tenancy) -> Self {
+        Self { annotated, tenancy, ..Self::default() }
+    }
+
+    /// Those who read what is said about a Service.
+    pub(super) fn audience<'a>(&self, service: &'a ServiceView) -> Audience<'a> {
+        Audience { namespace: service.key.namespace(), sees_all: !self.tenancy.hide_holders }
     }
 
     pub(super) fn claim(&self, addr: IpAddr) -> Option<&ClaimView> {
@@ -102,6 +130,28 @@ impl World {
     pub(super) fn serves_class(&self, class: Option<&Arc<str>>) -> bool {
         self.annotated.classes.include(class)
             || self.all_pools().any(|pool| pool.classes.include(class))
+    }
+
+    /// Whether kube-vip's annotation means something on a Service: where its `ConfigMap` or an
+    /// administrator says that kube-vip is there, and where the Service has an address that was given
+    /// so. Elsewhere any user could write it, and it is a request like others.
+    pub(super) fn is_announced_by_kube_vip(&self, service: &ServiceView) -> bool {
+        let here = (self.annotates || self.annotated.named)
+            && self.annotated.classes.include(service.class.as_ref());
+        let mut given = self.claims_naming(service).map(|claim| claim.pool.as_ref());
+        here || given.any(|pool| pool.is_none_or(is_of_map))
+    }
+
+    /// A Service as it is here: with or without what kube-vip's annotation says.
+    pub(super) fn service(&self, key: &ServiceKey) -> Option<ServiceView> {
+        self.services.get(key).map(|service| self.as_here(service))
+    }
+
+    /// The same for one that was read elsewhere.
+    pub(super) fn as_here(&self, service: &ServiceView) -> ServiceView {
+        let service = service.clone();
+        let speaks = service.plain.is_none() || self.is_announced_by_kube_vip(&service);
+        if speaks { service } else { service.without_annotation() }
     }
 
     /// Whether a namespace lets all its Services share addresses.
@@ -163,12 +213,24 @@ impl World {
 
     /// How many addresses of a pool a namespace holds or is about to.
     pub(super) fn count_of(&self, pool: &PoolName, namespace: &str) -> usize {
-        self.given.count(&(pool.clone(), namespace.to_owned()))
+        let quota = (pool.clone(), namespace.to_owned());
+        self.given.count(&quota).saturating_add(self.externals.count(&quota))
+    }
+
+    /// The address that has waited longest for a deleted Service of a namespace, if giving it up gives
+    /// the namespace room for one more of the pool.
+    pub(super) fn to_give_up(&self, pool: &PoolName, namespace: &str) -> Option<IpAddr> {
+        let quota = (pool.clone(), namespace.to_owned());
+        let limit = usize::try_from(self.limit_of(pool, namespace)?).unwrap_or(usize::MAX);
+        let in_use = self.count_of(pool, namespace).saturating_sub(self.retained.count(&quota));
+        let oldest = self.retained.of(&quota).next().map(|(_, addr)| *addr);
+        oldest.filter(|_| in_use < limit)
     }
 
     /// Counts an address of a pool for a namespace; says whether that makes it as many as it may
     /// hold.
     pub(super) fn give(&mut self, pool: &PoolName, namespace: &str, addr: IpAddr) -> bool {
+        self.externals.recheck(namespace);
         let new = self.given.insert((pool.clone(), namespace.to_owned()), addr);
         let limit = self.limit_of(pool, namespace).and_then(|limit| usize::try_from(limit).ok());
         new && limit == Some(self.count_of(pool, namespace))
@@ -187,6 +249,7 @@ impl World {
         namespace: &str,
         addr: IpAddr,
     ) -> Option<(PoolName, String)> {
+        self.externals.recheck(namespace);
         let key = (pool.clone(), namespace.to_owned());
         self.given.remove(&key, &addr).then_some(key)
     }
@@ -236,7 +299,8 @@ impl World {
         let of_family = kept.chain(held).copied().filter(|addr| Family::of(*addr) == family);
         let fitting = of_family.filter_map(|addr| {
             let for_any = self.keeps(self.claim_to_be(addr)?, service)?;
-            let pool = self.book.pool_of(addr).filter(|_| !self.outside.has(&addr))?;
+            let pool =
+                self.book.pool_of(addr).filter(|_| self.outsider(addr, service).is_none())?;
             Some((for_any, addr, &pool.name))
         });
         fitting.min().map(|(_, addr, pool)| (addr, pool))
@@ -263,9 +327,19 @@ impl World {
         self.pool(claim.pool.as_ref()?)?.retain_for
     }
 
-    /// Who outside the ledger has an address, for people.
-    pub(super) fn outsider(&self, addr: IpAddr) -> Option<String> {
-        self.outside.of(&addr).next().map(ToString::to_string)
+    /// Who outside the ledger has an address that a Service would have. What the Service itself has in
+    /// `spec.externalIPs` is no obstacle.
+    pub(super) fn outsider(&self, addr: IpAddr, service: &ServiceView) -> Option<&Outsider> {
+        self.outside.of(&addr).find(|outsider| !outsider.is(&service.key))
+    }
+
+    /// Whether an address is taken by nothing but what the Service itself shows and has in
+    /// `spec.externalIPs`.
+    pub(super) fn is_free_for(&self, service: &ServiceView, addr: IpAddr) -> bool {
+        self.claim(addr).is_none()
+            && !self.is_busy(addr)
+            && self.shown.of(&addr).all(|key| *key == service.key)
+            && self.outsider(addr, service).is_none()
     }
 
     /// Whether a `VirtualIP` has the address and is not done with it.
@@ -283,16 +357,16 @@ impl World {
         showing.filter(|key| !holders.iter().any(|holder| holder.key == **key))
     }
 
-    /// Who has a taken address, for people.
-    pub(super) fn who_has(&self, addr: IpAddr) -> String {
+    /// Who has a taken address.
+    pub(super) fn who_has(&self, addr: IpAddr, audience: Audience<'_>) -> String {
         if let Some(claim) = self.claims.get(&addr) {
-            return claim.described();
+            return claim.described(audience);
         }
-        if let Some(outsider) = self.outsider(addr) {
-            return outsider;
+        if let Some(outsider) = self.outside.of(&addr).next() {
+            return audience.outsider(outsider);
         }
         match self.shown.of(&addr).next() {
-            Some(key) => format!("Service {key}, which shows it without a claim"),
+            Some(key) => format!("{}, which shows it without a claim", audience.service(key)),
             None => "a Service whose claim is being written".to_owned(),
         }
     }
@@ -312,6 +386,9 @@ impl World {
     }
 
     pub(super) fn rebuild_pools(&mut self) {
+        let annotates = self.all_pools().any(|view| view.place == Place::Annotation);
+        self.annotates = annotates;
+        self.externals.recheck_all();
         let usable: Vec<_> =
             self.all_pools().filter_map(|view| view.pool.as_ref().ok()).cloned().collect();
         self.book.replace_pools(usable);

@@ -213,6 +213,7 @@ impl Operator {
             config_map: word(&self.kube_vip_config_map, config_map).unwrap_or(default.config_map),
             services: AnnotatedServices {
                 classes,
+                named: self.kube_vip_class.is_some() || *of_a_class,
                 only_from_pools: self.kube_vip_requests == Requests::FromPools,
             },
         }

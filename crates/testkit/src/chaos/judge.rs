@@ -144,10 +144,8 @@ fn want(
 /// The pools that give this Service addresses.
 fn serving<'a>(service: &Service, pools: &'a [IPGroup]) -> impl Iterator<Item = &'a IPGroup> {
     let class = service.spec.as_ref().and_then(|spec| spec.load_balancer_class.clone());
-    let named: Vec<_> = words::entries(&service.metadata, words::ANNOTATION_POOL)
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
+    let named: Vec<_> =
+        words::entries(&service.metadata, words::ANNOTATION_POOL).map(str::to_owned).collect();
     let asks = !asked(service).is_empty();
     let namespace = service.namespace().unwrap_or_default();
     pools.iter().filter(move |pool| {

@@ -16,22 +16,25 @@ fn truth_values_are_those_of_go() {
 }
 
 #[test]
-fn addresses_are_read_in_order_beside_what_is_none() {
-    for (text, addrs, others) in [
-        (None, &[][..], &[][..]),
-        (Some(""), &[], &[]),
-        (Some("10.0.0.1"), &["10.0.0.1"], &[]),
-        (Some("fd00::1,10.0.0.1"), &["fd00::1", "10.0.0.1"], &[]),
-        (Some(" 10.0.0.1 ,\tfd00::1,"), &["10.0.0.1", "fd00::1"], &[]),
-        (Some("web.example.com, 10.0.0.1"), &["10.0.0.1"], &["web.example.com"]),
-        (Some("10.0.0.01,10.0.0.0/24"), &[], &["10.0.0.01", "10.0.0.0/24"]),
+fn one_address_of_each_family_is_read_however_many_are_listed() {
+    let all_of_a_pool: Vec<_> = (0..=255).map(|last| format!("10.0.0.{last}")).collect();
+    for (text, first, surplus, other) in [
+        (None, &[][..], None, None),
+        (Some(""), &[], None, None),
+        (Some("10.0.0.1"), &["10.0.0.1"], None, None),
+        (Some("fd00::1,10.0.0.1"), &["fd00::1", "10.0.0.1"], None, None),
+        (Some(" 10.0.0.1 ,\tfd00::1,"), &["10.0.0.1", "fd00::1"], None, None),
+        (Some("web.example.com, 10.0.0.1"), &["10.0.0.1"], None, Some("web.example.com")),
+        (Some("10.0.0.01,10.0.0.0/24"), &[], None, Some("10.0.0.01")),
+        (Some("10.0.0.1,fd00::1,10.0.0.2"), &["10.0.0.1", "fd00::1"], Some("10.0.0.2"), None),
+        (Some(&*all_of_a_pool.join(",")), &["10.0.0.0"], Some("10.0.0.1"), None),
     ] {
         let annotation = |text: &str| (words::ANNOTATION_KUBE_VIP_ADDRESSES.into(), text.into());
         let annotations = text.map(|text| [annotation(text)].into());
         let metadata = ObjectMeta { annotations, ..ObjectMeta::default() };
-        let addrs: Vec<_> = addrs.iter().map(|addr| ip(addr)).collect();
-        let others: Vec<_> = others.iter().map(|&other| other.to_owned()).collect();
-        assert_eq!(addresses(&metadata), (addrs, others), "{text:?}");
+        let first: Vec<_> = first.iter().map(|addr| ip(addr)).collect();
+        let (surplus, other) = (surplus.map(ip), other.map(str::to_owned));
+        assert_eq!(addresses(&metadata), Addresses { first, surplus, other }, "{text:?}");
     }
 }
 

@@ -119,25 +119,42 @@ pub(super) fn may_ask_beyond_pools(
     };
     beyond
         && place(world, service, &[]) == Place::Annotation
-        && !world.book.is_taken(addr)
+        && !is_special(addr)
+        && (!world.book.is_taken(addr) || world.is_free_for(service, addr))
         && world.book.never_given(addr).is_none()
 }
 
-/// The pool that can give exactly this address to this Service.
+/// Whether an address can be no Service's at all.
+fn is_special(addr: IpAddr) -> bool {
+    let broadcast = matches!(addr, IpAddr::V4(addr) if addr.is_broadcast());
+    addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast
+}
+
+/// How a Service can have an address that it asks for.
+pub(super) enum Grant {
+    /// This pool gives it.
+    From(PoolName),
+    /// A pool gives it once its namespace has given up this one, which waits for a deleted Service.
+    After(IpAddr),
+}
+
+/// Whether, and how, a pool can give exactly this address to this Service.
 pub(super) fn specific(
     world: &World,
     service: &ServiceView,
     addr: IpAddr,
     takes: &Takes,
-) -> Result<PoolName, Refusal> {
+) -> Result<Grant, Refusal> {
+    let audience = world.audience(service);
     if let Some(reservation) = world.claim(addr).and_then(ClaimView::waits_for) {
         if !reservation.is_for(&service.key) {
-            return Err(Refusal::Reserved(addr, reservation.to_string()));
+            return Err(Refusal::Reserved(addr, audience.reservation(reservation)));
         }
         // Whoever reserved it has decided; selectors and quotas do not count.
         let pool = world.book.pool_of(addr).ok_or(Refusal::OutsideEveryPool(addr))?;
-        let outsider = world.outsider(addr).map(|outsider| Refusal::TakenBy(addr, outsider));
-        return outsider.map_or_else(|| Ok(pool.name.clone()), Err);
+        let outsider = world.outsider(addr, service);
+        let taken = outsider.map(|outsider| Refusal::TakenBy(addr, audience.outsider(outsider)));
+        return taken.map_or_else(|| Ok(Grant::From(pool.name.clone())), Err);
     }
     let joins = world.claim(addr).map(|claim| may_be_given(world, claim, service));
     let mut verdicts = Vec::new();
@@ -150,17 +167,29 @@ pub(super) fn specific(
         let asked = service.pools.as_ref().is_none_or(|names| names.contains(&view.name));
         let served = if asked { serves(world, view, service) } else { Err(Verdict::NotAsked) };
         let served = served.and_then(|()| within_quota(world, view, service, Some(addr), takes));
-        if let Err(verdict) = served {
-            verdicts.push((view.name.clone(), verdict));
-            continue;
-        }
+        let retained = match served {
+            Ok(()) => None,
+            Err(verdict) => {
+                let over = matches!(verdict, Verdict::OverQuota(_));
+                let namespace = service.key.namespace();
+                let retained = world.to_give_up(&view.name, namespace).filter(|_| over);
+                if retained.is_none() {
+                    verdicts.push((view.name.clone(), verdict));
+                    continue;
+                }
+                retained
+            }
+        };
         let given = match &joins {
             Some(Ok(())) => world.book.offers(&view.name, addr),
             Some(Err(why)) => Err(why.clone()),
-            None => world.book.can_give(&view.name, addr, || world.who_has(addr)),
+            None if world.is_free_for(service, addr) => world.book.offers(&view.name, addr),
+            None => world.book.can_give(&view.name, addr, || world.who_has(addr, audience)),
         };
         match given {
-            Ok(()) => return Ok(view.name.clone()),
+            Ok(()) => {
+                return Ok(retained.map_or_else(|| Grant::From(view.name.clone()), Grant::After));
+            }
             // These are about the pool alone, and another may have better reasons.
             Err(Refusal::NotServed(_, why)) => verdicts.extend(why),
             Err(why @ Refusal::HeldBack(..)) => held_back = held_back.or(Some(why)),
@@ -206,14 +235,7 @@ pub(super) fn serves(world: &World, view: &PoolView, service: &ServiceView) -> R
     if !view.classes.include(service.class.as_ref()) {
         return Err(Verdict::OtherClass);
     }
-    let namespace = service.key.namespace();
-    if view.scope.as_ref().is_some_and(|scope| !scope.includes(namespace)) {
-        return Err(Verdict::OfOtherNamespaces);
-    }
-    let outside = |selector: &Selector| !selector.matches(world.namespace_labels(namespace));
-    if view.namespaces.as_ref().is_some_and(outside) {
-        return Err(Verdict::OtherNamespaces);
-    }
+    serves_namespace(world, view, service.key.namespace())?;
     if service.shuns == Some(view.place) {
         return Err(Verdict::Ignored);
     }
@@ -224,6 +246,22 @@ pub(super) fn serves(world: &World, view: &PoolView, service: &ServiceView) -> R
     // Last: a bad pool is no reason for those it would not serve anyway.
     if view.pool.is_err() {
         return Err(Verdict::Invalid);
+    }
+    Ok(())
+}
+
+/// Whether the pool serves Services of a namespace.
+pub(in crate::services) fn serves_namespace(
+    world: &World,
+    view: &PoolView,
+    namespace: &str,
+) -> Result<(), Verdict> {
+    if view.scope.as_ref().is_some_and(|scope| !scope.includes(namespace)) {
+        return Err(Verdict::OfOtherNamespaces);
+    }
+    let outside = |selector: &Selector| !selector.matches(world.namespace_labels(namespace));
+    if view.namespaces.as_ref().is_some_and(outside) {
+        return Err(Verdict::OtherNamespaces);
     }
     Ok(())
 }

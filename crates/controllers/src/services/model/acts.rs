@@ -217,6 +217,7 @@ fn terms() -> impl Strategy<Value = Option<Terms>> {
                 ports: owned(ports),
                 local,
                 selector: selector.map(str::to_owned),
+                other_pods: false,
             }
         });
     prop::option::weighted(0.8, some)

@@ -40,6 +40,18 @@ pub(super) fn nobody_moved_without_reason(before: &Shown, sim: &Sim, act: &Act, 
             let granted = after.services.get(name.as_str()).is_some_and(|service| {
                 service.asks.iter().any(|asked| has.contains(asked) && Family::of(*asked) == family)
             });
+            let moved_to_asked_pool = after.services.get(name.as_str()).is_some_and(|service| {
+                let of_asked = |addr: &IpAddr| {
+                    let giver = after.claims.get(addr).and_then(|claim| claim.pool);
+                    let covers = |name: &Name| {
+                        let pool = after.pools.get(name);
+                        giver == Some(*name)
+                            || pool.is_some_and(|pool| pool.covers().contains(addr))
+                    };
+                    Family::of(*addr) == family && service.pools.iter().any(covers)
+                };
+                has.iter().any(of_asked)
+            });
             let shared =
                 || before.iter().any(|(other, addrs)| other != name && addrs.contains(addr));
             let may_cost_it = match act {
@@ -64,7 +76,8 @@ pub(super) fn nobody_moved_without_reason(before: &Shown, sim: &Sim, act: &Act, 
                 | Act::Restart => None,
             };
             let own_doing = may_cost_it == Some(&name.as_str());
-            assert!(granted || own_doing, "{name} lost {addr} by {act:?}, and has {has:?}");
+            let asked = granted || moved_to_asked_pool || own_doing;
+            assert!(asked, "{name} lost {addr} by {act:?}, and has {has:?}");
         }
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
         Act::Reserve { addr, namespace, name, ends_in } => {
             let expires = ends_in.map(|seconds| sim.wall() + SignedDuration::from_secs(seconds));
             let (namespace, name) = ((*namespace).to_owned(), name.map(str::to_owned));
-            sim.cluster.reserve(*addr, Reservation { namespace, name, expires });
+            sim.cluster.reserve(*addr, Reservation { namespace, name, expires, retained: false });
         }
         Act::Unreserve(addr) => {
             if cluster.claims.get(addr).is_some_and(|claim| claim.waits_for().is_some()) {

@@ -60,7 +60,10 @@ impl Model {
         let Some(limit) = self.pools[pool_name].limit(namespace) else { return false };
         let mut held = BTreeSet::new();
         for (addr, claim) in &self.claims {
-            let here = claim.holders.iter().any(|holder| split(holder.name).0 == namespace);
+            let retained = claim.reserved.as_ref().filter(|kept| kept.retained);
+            let here = claim.holders.iter().any(|holder| split(holder.name).0 == namespace)
+                || (claim.holders.is_empty()
+                    && retained.is_some_and(|kept| kept.namespace == namespace));
             if here && claim.pool == Some(pool_name) {
                 held.insert(*addr);
             }
@@ -71,6 +74,22 @@ impl Model {
         });
         held.extend(about.map(|(addr, _)| *addr));
         !addr.is_some_and(|addr| held.contains(&addr)) && held.len() >= limit as usize
+    }
+
+    /// The address of a pool that has waited longest for a deleted Service of the same namespace, if
+    /// the namespace could have another in its place.
+    pub(super) fn to_give_up(&self, pool_name: Name, name: Name) -> Option<IpAddr> {
+        let namespace = split(name).0;
+        let limit = self.pools[pool_name].limit(namespace)?;
+        let of_pool = self.claims.iter().filter(|(_, claim)| claim.pool == Some(pool_name));
+        let (mut held, mut retained) = (0, Vec::new());
+        for (addr, claim) in of_pool {
+            let kept = claim.reserved.as_ref().filter(|_| claim.holders.is_empty());
+            let kept = kept.filter(|kept| kept.retained && kept.namespace == namespace);
+            retained.extend(kept.map(|kept| (kept.ends, *addr)));
+            held += u32::from(claim.holders.iter().any(|holder| split(holder.name).0 == namespace));
+        }
+        retained.into_iter().min().map(|(_, addr)| addr).filter(|_| held < limit)
     }
 
     /// Lowest priority first, then by name; broken ones last.

@@ -201,6 +201,8 @@ pub(super) struct Holder {
     pub(super) birth: u64,
     pub(super) class: Option<Name>,
     pub(super) terms: Option<Terms>,
+    /// The pools that it asked for when it got the address.
+    pub(super) asked: Vec<Name>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,6 +211,8 @@ pub(super) struct Reserved {
     pub(super) name: Option<Name>,
     /// A second on the clock.
     pub(super) ends: Option<i64>,
+    /// Whether it waits for a deleted Service.
+    pub(super) retained: bool,
 }
 
 impl Reserved {
@@ -234,6 +238,8 @@ pub(super) struct Model {
     pub(super) claims: BTreeMap<IpAddr, Claim>,
     /// Addresses that somebody got in this round: whoever joins them must wait for the next.
     pub(super) fresh: BTreeSet<IpAddr>,
+    /// Addresses that wait for deleted Services and are given up for others.
+    pub(super) given_up: BTreeSet<IpAddr>,
     /// Seconds.
     pub(super) clock: i64,
     births: u64,
@@ -307,7 +313,7 @@ impl Model {
             }
             Act::Reserve { addr, namespace, name, ends_in } => {
                 let ends = ends_in.map(|seconds| self.clock + seconds);
-                let reserved = Some(Reserved { namespace, name: *name, ends });
+                let reserved = Some(Reserved { namespace, name: *name, ends, retained: false });
                 let claim = Claim { reserved, ..Claim::default() };
                 self.claims.entry(*addr).or_insert(claim);
             }

@@ -29,6 +29,15 @@ struct Due {
     misses: Vec<No>,
     /// Whether there is nothing more that it will have in a moment.
     is_all: bool,
+    /// An address that must be given up before it can have one.
+    after: Option<IpAddr>,
+}
+
+/// Why a Service cannot have an address now.
+enum Missed {
+    No(No),
+    /// It can once this one is given up.
+    After(IpAddr),
 }
 
 impl Model {
@@ -88,10 +97,17 @@ impl Model {
             let unmarked = service.marked && !service.load_balancer && self.may_unmark(name);
             let service = self.services.get_mut(name).expect("it is there");
             service.misses.clear();
+            if !service.deleting {
+                service.says = None;
+            }
             service.marked &= !unmarked;
             return unmarked;
         }
-        let Due { given, misses, is_all } = self.due(name);
+        let Due { given, misses, is_all, after } = self.due(name);
+        if let Some(retained) = after {
+            return self.given_up.insert(retained);
+        }
+        let service = &self.services[name];
         let addrs: Vec<IpAddr> = given.iter().map(|(addr, _)| *addr).collect();
         let content = misses.is_empty()
             || (!addrs.is_empty()
@@ -103,6 +119,7 @@ impl Model {
             _ => Says::OutsidePool,
         };
         let (birth, class, terms) = (service.birth, service.class, service.terms.clone());
+        let pools = service.pools.clone();
         let changed = service.has != addrs;
         let left: Vec<IpAddr> =
             service.has.iter().copied().filter(|addr| !addrs.contains(addr)).collect();
@@ -117,8 +134,11 @@ impl Model {
             }
             let claim =
                 self.claims.entry(addr).or_insert_with(|| Claim { pool, ..Claim::default() });
+            let before = claim.holders.iter().find(|holder| holder.name == name);
+            let before = before.filter(|holder| holder.birth == birth);
+            let asked = before.map_or_else(|| pools.clone(), |holder| holder.asked.clone());
             claim.holders.retain(|holder| holder.name != name);
-            claim.holders.push(Holder { name, birth, class, terms: terms.clone() });
+            claim.holders.push(Holder { name, birth, class, terms: terms.clone(), asked });
             // What was kept for a while has served its purpose.
             claim.reserved = claim.reserved.take().filter(|reserved| reserved.ends.is_none());
         }
@@ -170,10 +190,12 @@ impl Model {
                     namespace,
                     name: Some(name),
                     ends: Some(clock + seconds),
+                    retained: true,
                 });
                 kept.reserved = kept.reserved.or(retained);
             }
             let over = |reserved: &Reserved| reserved.ends.is_some_and(|ends| ends <= clock);
+            let over = |reserved: &Reserved| over(reserved) || self.given_up.contains(&addr);
             if kept.holders.is_empty() && kept.reserved.as_ref().is_none_or(over) {
                 self.claims.remove(&addr);
                 changed = true;
@@ -181,6 +203,7 @@ impl Model {
                 self.claims.insert(addr, kept);
             }
         }
+        self.given_up.clear();
         for service in self.services.values_mut() {
             changed |= !service.leaves.is_empty();
             service.leaves.retain(|_, rounds| {
@@ -220,12 +243,13 @@ impl Model {
         let mut mine = self.named_by(name);
         mine.retain(|addr| !self.clashes(name, &self.claims[addr]));
         let old = |family: Family| {
-            let mut of_family = mine.iter().copied().filter(|addr| Family::of(*addr) == family);
-            of_family.next().map(|addr| (addr, None))
+            let of_family = || mine.iter().copied().filter(|addr| Family::of(*addr) == family);
+            let shown = of_family().find(|addr| service.has.contains(addr));
+            shown.or_else(|| of_family().next()).map(|addr| (addr, None))
         };
         let mut given: Vec<Given> = Vec::new();
         let mut misses = Vec::new();
-        let (mut is_all, mut soon) = (true, 0);
+        let (mut is_all, mut soon, mut after) = (true, 0, None);
         for family in service.stack.families() {
             let wish = wish(service, family);
             if let Ok(Some(addr)) = wish
@@ -244,24 +268,39 @@ impl Model {
                 Ok(None) => None,
                 Ok(Some(addr)) if mine.contains(&addr) => Some(Ok((addr, None))),
                 Ok(Some(addr)) => Some(self.grant(name, addr, &given)),
-                Err(reason) => Some(Err(No { reason, pools: BTreeSet::new(), asked: true })),
+                Err(reason) => {
+                    Some(Err(Missed::No(No { reason, pools: BTreeSet::new(), asked: true })))
+                }
             };
             let found = match asked {
                 Some(Ok(granted)) => Ok(Some(granted)),
-                Some(Err(no)) => match old(family) {
+                Some(Err(Missed::After(retained))) => Err(Missed::After(retained)),
+                Some(Err(Missed::No(no))) => match old(family) {
                     Some(keeps) => {
                         misses.push(no);
                         Ok(Some(keeps))
                     }
-                    None => Err(no),
+                    None => Err(Missed::No(no)),
                 },
-                None => old(family)
-                    .map_or_else(|| self.find(name, family, &given), |keeps| Ok(Some(keeps))),
+                None => match old(family) {
+                    Some((addr, _)) if self.asks_elsewhere(name, addr) => {
+                        match self.find_in_pools(name, family, &given) {
+                            Err(Missed::No(no)) => {
+                                misses.push(No { asked: true, ..no });
+                                Ok(Some((addr, None)))
+                            }
+                            found => found,
+                        }
+                    }
+                    Some(keeps) => Ok(Some(keeps)),
+                    None => self.find(name, family, &given),
+                },
             };
             match found {
                 Ok(Some(one)) => given.push(one),
                 Ok(None) => soon += 1,
-                Err(no) => misses.push(no),
+                Err(Missed::No(no)) => misses.push(no),
+                Err(Missed::After(retained)) => after = after.or(Some(retained)),
             }
         }
         let families = service.stack.families();
@@ -270,15 +309,40 @@ impl Model {
             // be an older one's by then.
             given = families.into_iter().filter_map(old).collect();
         }
-        Due { given, misses, is_all: is_all && soon == 0 }
+        Due { given, misses, is_all: is_all && soon == 0, after }
+    }
+
+    /// Whether a Service asks for pools since it got an address that is of none of them.
+    fn asks_elsewhere(&self, name: Name, addr: IpAddr) -> bool {
+        let service = &self.services[name];
+        let Some(claim) = self.claims.get(&addr) else { return false };
+        let holder = claim.holders.iter().find(|holder| holder.name == name);
+        let covers = |pool: &Name| {
+            claim.pool == Some(*pool)
+                || self.pools.get(pool).is_some_and(|pool| pool.covers().contains(&addr))
+        };
+        service.has.contains(&addr)
+            && !service.pools.is_empty()
+            && holder.is_some_and(|holder| holder.asked != service.pools)
+            && !service.pools.iter().any(covers)
     }
 
     /// An address of a family for a Service that asks for none in particular; none yet if it is one
     /// to share that has only just been taken.
-    fn find(&self, name: Name, family: Family, also: &[Given]) -> Result<Option<Given>, No> {
-        if let Some(addr) = self.kept(name, family) {
-            return Ok(Some((addr, self.first_pool(addr))));
+    fn find(&self, name: Name, family: Family, also: &[Given]) -> Result<Option<Given>, Missed> {
+        match self.kept(name, family) {
+            Some(addr) => Ok(Some((addr, self.first_pool(addr)))),
+            None => self.find_in_pools(name, family, also),
         }
+    }
+
+    /// The same without what is kept for it.
+    fn find_in_pools(
+        &self,
+        name: Name,
+        family: Family,
+        also: &[Given],
+    ) -> Result<Option<Given>, Missed> {
         let mut verdicts = Vec::new();
         for pools in self.turns(name) {
             if let Some(given) = self.joinable(name, family, also, &pools) {
@@ -287,11 +351,14 @@ impl Model {
             for pool in pools {
                 match self.free(name, family, also, pool) {
                     Ok(addr) => return Ok(Some((addr, Some(pool)))),
+                    Err(OVER_QUOTA) if let Some(retained) = self.to_give_up(pool, name) => {
+                        return Err(Missed::After(retained));
+                    }
                     Err(verdict) => verdicts.push((pool, verdict)),
                 }
             }
         }
-        Err(nearest(&verdicts, Reason::NoPool, false))
+        Err(Missed::No(nearest(&verdicts, Reason::NoPool, false)))
     }
 
     /// The lowest free address of a family that a pool gives a Service, or why it gives none.
@@ -384,7 +451,7 @@ impl Model {
     }
 
     /// Exactly this address, or why not.
-    fn grant(&self, name: Name, addr: IpAddr, also: &[Given]) -> Result<Given, No> {
+    fn grant(&self, name: Name, addr: IpAddr, also: &[Given]) -> Result<Given, Missed> {
         let first_pool = self.first_pool(addr);
         let no = |reason: Reason, pool: Option<Name>| No {
             reason,
@@ -395,9 +462,11 @@ impl Model {
         let reserved = claim.filter(|claim| claim.holders.is_empty());
         if let Some(reserved) = reserved.and_then(|claim| claim.reserved.as_ref()) {
             return match first_pool {
-                _ if !reserved.is_for(name) => Err(no(Reason::Reserved, first_pool)),
-                None => Err(no(Reason::OutsideEveryPool, None)),
-                Some(_) if self.is_outsiders(addr) => Err(no(Reason::TakenBy, first_pool)),
+                _ if !reserved.is_for(name) => Err(Missed::No(no(Reason::Reserved, first_pool))),
+                None => Err(Missed::No(no(Reason::OutsideEveryPool, None))),
+                Some(_) if self.is_outsiders(addr) => {
+                    Err(Missed::No(no(Reason::TakenBy, first_pool)))
+                }
                 Some(pool) => Ok((addr, Some(pool))),
             };
         }
@@ -410,12 +479,14 @@ impl Model {
                 continue;
             }
             let asked = service.pools.is_empty() || service.pools.contains(&pool_name);
+            let mut after = None;
             let verdict = if !asked {
                 Err(NOT_ASKED)
             } else if self.serves(pool, name).is_ok()
                 && self.over_quota(pool_name, name, Some(addr), also)
             {
-                Err(OVER_QUOTA)
+                after = self.to_give_up(pool_name, name);
+                if after.is_some() { Ok(()) } else { Err(OVER_QUOTA) }
             } else {
                 self.serves(pool, name)
             };
@@ -435,13 +506,13 @@ impl Model {
             } else if pool.drain {
                 verdicts.push((pool_name, DRAINING));
             } else {
-                return Ok((addr, Some(pool_name)));
+                return after.map_or(Ok((addr, Some(pool_name))), |addr| Err(Missed::After(addr)));
             }
         }
         match about_addr {
-            Some(no) => Err(no),
+            Some(no) => Err(Missed::No(no)),
             None if self.may_write_by_hand(name, addr) => Ok((addr, None)),
-            None => Err(nearest(&verdicts, Reason::OutsideEveryPool, true)),
+            None => Err(Missed::No(nearest(&verdicts, Reason::OutsideEveryPool, true))),
         }
     }
 
@@ -496,10 +567,11 @@ fn agree(one: (&str, Option<&Terms>), other: (&str, Option<&Terms>)) -> bool {
     let consents = |terms: &Terms, to: &str| {
         here == there || terms.with.iter().any(|name| name == "*" || name == to)
     };
-    let same_pods = mine.selector.is_some() && mine.selector == theirs.selector;
+    let same_pods = here == there && mine.selector.is_some() && mine.selector == theirs.selector;
     mine.key == theirs.key
         && consents(mine, there)
         && consents(theirs, here)
         && mine.ports.iter().all(|port| !theirs.ports.contains(port))
-        && (same_pods || !(mine.local || theirs.local))
+        && mine.local == theirs.local
+        && (same_pods || !mine.local)
 }

@@ -2,15 +2,12 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use k8s_openapi::{
-    api::core::v1::{ConfigMap, Service},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use landfall_api::{
-    kube_vip::{self, KeyPool, PoolMap, Problem, Scope},
+    kube_vip::{self, Addresses, KeyPool, PoolMap, Problem, Scope},
     words::{
-        ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_KUBE_VIP_IGNORE, ANNOTATION_KUBE_VIP_REQUESTED,
-        IMPLEMENTATION_KUBE_VIP, LABEL_IMPLEMENTATION, LABEL_KUBE_VIP_ADDRESS,
+        self, ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_KUBE_VIP_IGNORE, IMPLEMENTATION_KUBE_VIP,
+        LABEL_IMPLEMENTATION, LABEL_KUBE_VIP_ADDRESS,
     },
 };
 use landfall_ipam::{Family, Pool, PoolName, Refusal};
@@ -18,9 +15,9 @@ use landfall_ipam::{Family, Pool, PoolName, Refusal};
 use super::{
     super::{
         classes::Classes,
-        view::{Place, PoolSource, PoolView, Rank},
+        view::{Place, Plain, PoolSource, PoolView, Rank, Request, ServiceView},
     },
-    label, text, version,
+    label, request, text, version,
 };
 
 /// The kind of pool a key of the `ConfigMap` is, as it stands in a claim's `spec.pool`.
@@ -29,19 +26,12 @@ const POOL_KIND: &str = "ConfigMap";
 /// What a Service carries of this dialect.
 pub(super) struct Carried {
     /// Its annotation, unless it has none or a blank one, which stands for none.
-    pub annotated: Option<Annotated>,
+    annotated: Option<Addresses>,
     /// Whether it bears the label of those that were given an address.
     pub labelled: bool,
     /// Whether it bears a label of the provider's first versions.
-    pub outdated: bool,
-    pub ignored: bool,
-}
-
-/// What the annotation says.
-pub(super) struct Annotated {
-    pub addrs: Vec<IpAddr>,
-    /// What is wrong with it, if its user must mend it.
-    pub problem: Option<Refusal>,
+    outdated: bool,
+    ignored: bool,
 }
 
 impl Carried {
@@ -51,15 +41,11 @@ impl Carried {
             annotation(ANNOTATION_KUBE_VIP_ADDRESSES).filter(|value| !value.trim().is_empty());
         let implementation = label(metadata, LABEL_IMPLEMENTATION);
         Self {
-            annotated: value.map(|_| annotated(metadata)),
+            annotated: value.map(|_| kube_vip::addresses(metadata)),
             labelled: implementation.is_some_and(|value| value == IMPLEMENTATION_KUBE_VIP),
             outdated: label(metadata, LABEL_KUBE_VIP_ADDRESS).is_some(),
             ignored: annotation(ANNOTATION_KUBE_VIP_IGNORE).is_some_and(|value| value == "true"),
         }
-    }
-
-    pub(super) const fn place(&self) -> Place {
-        if self.annotated.is_some() || self.labelled { Place::Annotation } else { Place::Status }
     }
 
     /// Whether there is anything of this dialect on it.
@@ -68,38 +54,82 @@ impl Carried {
     }
 }
 
-fn annotated(metadata: &ObjectMeta) -> Annotated {
-    let (addrs, others) = kube_vip::addresses(metadata);
-    let unparseable = (!others.is_empty()).then(|| Refusal::Unparseable {
+/// What is wrong with the annotation, if its user must correct it.
+fn problem(annotated: &Addresses) -> Option<Refusal> {
+    let unparseable = annotated.other.as_ref().map(|other| Refusal::Unparseable {
         field: ANNOTATION_KUBE_VIP_ADDRESSES,
-        input: others.join(","),
+        input: other.clone(),
         expected: "addresses, at most one per family; entries that are none are left to kube-vip",
     });
     let twice = || {
-        addrs.iter().enumerate().find_map(|(at, addr)| {
-            let mut later = addrs.iter().skip(at.saturating_add(1));
-            let same = later.find(|other| Family::of(**other) == Family::of(*addr))?;
-            Some(Refusal::TwoOfOneFamily(*addr, *same))
-        })
+        let surplus = annotated.surplus?;
+        let same = |addr: &&IpAddr| Family::of(**addr) == Family::of(surplus);
+        Some(Refusal::TwoOfOneFamily(*annotated.first.iter().find(same)?, surplus))
     };
-    let problem = unparseable.or_else(twice);
-    Annotated { addrs, problem }
+    unparseable.or_else(twice)
 }
 
-/// Addresses that are announced for a Service though they are not what it was given: by DHCP, or
-/// those from before a move that kube-vip has not noticed yet.
-pub(in crate::services) fn announced(object: &Service) -> Vec<IpAddr> {
-    let carried = Carried::by(&object.metadata);
-    let Some(annotated) = carried.annotated else { return Vec::new() };
-    let status = object.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let ingress = status.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
-    let requested = object.metadata.annotations.as_ref();
-    let requested = requested.and_then(|all| all.get(ANNOTATION_KUBE_VIP_REQUESTED));
-    let texts = ingress.iter().filter_map(|entry| entry.ip.as_deref());
-    // One per family, as in the annotation with the addresses.
-    let texts = texts.chain(requested.iter().flat_map(|listed| listed.split(',')));
-    let addrs = texts.filter_map(|text| text.trim().parse::<IpAddr>().ok());
-    addrs.filter(|addr| !annotated.addrs.contains(addr) && !addr.is_unspecified()).collect()
+/// A Service as it is where this dialect is spoken, with what it is elsewhere beneath.
+pub(super) fn service(
+    plain: ServiceView,
+    metadata: &ObjectMeta,
+    spec_ip: Option<&str>,
+    single: bool,
+    bad: Option<Refusal>,
+) -> ServiceView {
+    let carried = Carried::by(metadata);
+    let shuns = carried.ignored.then_some(Place::Annotation);
+    if !carried.is_evident() {
+        return ServiceView { shuns, ..plain };
+    }
+    let is_annotated = carried.annotated.is_some();
+    let annotated = carried.annotated.unwrap_or_default();
+    let problem = problem(&annotated);
+    let mut families = plain.families.clone();
+    let mut unwanted = None;
+    for family in annotated.first.iter().map(|addr| Family::of(*addr)) {
+        // It was given one of each family once, or its user wrote them.
+        if !families.contains(&family) {
+            families.push(family);
+            unwanted = single.then_some(family);
+        }
+    }
+    // What is in both was written by whoever gave it the address.
+    let spec_ip = spec_ip
+        .filter(|text| !text.parse().is_ok_and(|addr: IpAddr| annotated.first.contains(&addr)));
+    let illegible = problem.is_some();
+    let request = match problem.or(bad) {
+        Some(refusal) => Request::Bad(refusal),
+        None => request::addresses(metadata, spec_ip, &families),
+    };
+    let by_spec_alone = words::entries(metadata, words::ANNOTATION_ADDRESSES).next().is_none();
+    let at_odds = spec_ip.is_some()
+        && by_spec_alone
+        && annotated.first.iter().any(|addr| request.of(Family::of(*addr)).is_some());
+    ServiceView {
+        families,
+        unwanted,
+        at_odds,
+        request,
+        place: Place::Annotation,
+        shows_other: false,
+        unmarked: is_annotated && (!carried.labelled || carried.outdated),
+        illegible,
+        shuns,
+        shows: annotated.first,
+        announced: plain.shows.clone(),
+        plain: Some(Box::new(Plain {
+            families: plain.families,
+            request: plain.request,
+            shows_other: plain.shows_other,
+        })),
+        ..plain
+    }
+}
+
+/// Whether a pool is one of a `ConfigMap`, though that may be gone.
+pub(in crate::services) fn is_of_map(pool: &PoolName) -> bool {
+    pool.as_str().strip_prefix(POOL_KIND).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// The pools of a `ConfigMap`, for Services of some classes.
@@ -128,7 +158,6 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
         view.classes = classes.clone();
         view.rank = rank;
         view.falls_back = entry.falls_back;
-        view.place = Place::Annotation;
         view.leases = entry.leases;
         view.own_interface = entry.own_interface.as_deref().map(Arc::from);
         view.map = Some(Arc::clone(&map));
@@ -162,5 +191,6 @@ fn empty_view(name: PoolName, map: &ObjectMeta) -> PoolView {
     let uid = text(map.uid.as_deref());
     let mut view = PoolView::empty(name, PoolSource::ConfigMap, object.join("/").into(), uid);
     view.version = version(map);
+    view.place = Place::Annotation;
     view
 }

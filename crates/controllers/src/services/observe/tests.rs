@@ -1,10 +1,10 @@
 #![expect(clippy::needless_pass_by_value, reason = "`json!` values read better as arguments")]
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use landfall_ipam::Terms;
+use landfall_ipam::{Refusal, Terms};
 use serde_json::{Value, json};
 
-use super::*;
+use super::{super::view::Audience, *};
 
 fn seen_service(object: Value) -> Option<ServiceView> {
     service(&serde_json::from_value(object).unwrap())
@@ -176,6 +176,7 @@ fn the_terms_of_sharing_are_read_with_a_key_and_not_without() {
         ports: vec!["TCP/443".to_owned(), "UDP/53".to_owned()],
         local: true,
         selector: Some("a=1,b=2".to_owned()),
+        other_pods: false,
     };
     assert_eq!(terms(json!({key: "k", with: "a, b,"})), (Some(read), Request::Any));
     let many = vec!["ns"; 65].join(",");
@@ -231,7 +232,10 @@ fn a_claim_survives_being_written_and_read() {
             ports: vec!["TCP/443".to_owned()],
             local: true,
             selector: Some("app=web".to_owned()),
+            other_pods: true,
         })),
+        asked_pools: vec![PoolName::new("IPGroup/dmz"), PoolName::new("IPGroup/rest")],
+        replaces: Some("fd00::4".parse().unwrap()),
         legacy: false,
     };
     let claim = seen_claim(json!({
@@ -270,7 +274,8 @@ fn whatever_is_no_claim_of_a_service_counts_as_taken_by_somebody() {
             "metadata": {"name": "10.0.0.5"}, "spec": spec,
         }))
         .unwrap();
-        assert!(claim.described().starts_with(expected), "{}", claim.described());
+        let described = claim.described(Audience { namespace: "shop", sees_all: true });
+        assert!(described.starts_with(expected), "{described}");
         assert!(claim.holders().is_empty());
     }
 }

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use landfall_ipam::PoolName;
 
-use super::{HolderView, Planner};
+use super::{HolderView, Planner, Reservation};
 
 impl Planner {
     /// Counts an address for a holder.
@@ -14,6 +15,32 @@ impl Planner {
         }
         // The namespace may hold no more: those of it that wait for the pool have that to say.
         self.wake(self.waiting.in_namespace(holder.key.namespace()));
+    }
+
+    /// Counts an address that waits for a deleted Service for the namespace that had it.
+    pub(super) fn retain(
+        &mut self,
+        pool: Option<&PoolName>,
+        reservation: &Reservation,
+        addr: IpAddr,
+    ) {
+        if let (Some((quota, end)), Some(pool)) = (retained(pool, reservation), pool) {
+            self.world.retained.insert(quota, (end, addr));
+            self.world.give(pool, &reservation.namespace, addr);
+        }
+    }
+
+    /// Counts it no more.
+    pub(super) fn unretain(
+        &mut self,
+        pool: Option<&PoolName>,
+        reservation: &Reservation,
+        addr: IpAddr,
+    ) {
+        if let (Some((quota, end)), Some(pool)) = (retained(pool, reservation), pool) {
+            self.world.retained.remove(&quota, &(end, addr));
+            self.ungive(pool, &reservation.namespace, addr);
+        }
     }
 
     /// A namespace holds one address of a pool less: those that wait for that have their turn.
@@ -63,8 +90,21 @@ impl Planner {
     pub(super) fn recount(&mut self, addr: IpAddr) {
         let Some(claim) = self.world.claim(addr) else { return };
         let (pool, holders) = (claim.pool.clone(), claim.holders().to_vec());
+        let waits_for = claim.waits_for().cloned();
         for holder in holders {
             self.count(pool.as_ref(), &holder, addr);
         }
+        if let Some(reservation) = waits_for {
+            self.retain(pool.as_ref(), &reservation, addr);
+        }
     }
+}
+
+/// For which quota an address counts that waits for a deleted Service, and until when.
+fn retained(
+    pool: Option<&PoolName>,
+    reservation: &Reservation,
+) -> Option<((PoolName, String), Timestamp)> {
+    let end = reservation.expires.filter(|_| reservation.retained)?;
+    Some(((pool?.clone(), reservation.namespace.clone()), end))
 }

@@ -46,6 +46,7 @@ impl Planner {
             .chain(services)
             .chain(releases)
             .chain(self.absent.next_due())
+            .chain(self.reminders.next_due())
             .chain(self.status_at)
             .chain(self.expiry_at)
             .chain(self.world.has_listed().then(|| self.repair.next_due()))

@@ -4,12 +4,19 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use landfall_ipam::PoolName;
 
-use super::{ClaimView, Leftover, Planner, PoolView, ServiceKey, ServiceView, Source};
+use super::{
+    About, ClaimView, Effect, Leftover, Note, Planner, PoolView, ServiceKey, ServiceView, Source,
+};
 use crate::services::{
     decide::is_lease,
     store::Put,
     view::{Outsider, OutsiderKind, PoolSource, Version},
 };
+
+/// The reason of an event about addresses in `spec.externalIPs` that do not count as taken.
+const EXTERNAL_IGNORED: &str = "ExternalIPIgnored";
+/// Addresses that such an event names.
+const TOLD: usize = 3;
 
 /// A change of one watched object.
 #[derive(Debug)]
@@ -104,6 +111,7 @@ impl Planner {
         if let Some(reservation) = waits_for {
             self.expiries.extend(reservation.expires.map(|expires| (expires, addr)));
             self.world.kept.insert(reservation.whom(), addr);
+            self.retain(pool.as_ref(), &reservation, addr);
         }
         self.wake_about(addr);
         self.release_delays.remove(&addr);
@@ -132,6 +140,7 @@ impl Planner {
                 self.expiries.remove(&(expires, old.addr));
             }
             self.world.kept.remove(&reservation.whom(), &old.addr);
+            self.unretain(old.pool.as_ref(), reservation, old.addr);
         }
         for holder in old.holders() {
             self.repair.stir(&holder.key);
@@ -215,14 +224,14 @@ impl Planner {
         service: ServiceView,
         source: Source,
     ) {
-        let shows = service.shows.clone();
+        let shows = service.in_status().to_vec();
         let Put::New(old) = self.world.services.put(key.clone(), version, service, source) else {
             return;
         };
         self.absent.forget(key);
         self.doubts.forget(key);
         self.repair.stir(key);
-        let showed = old.map(|old| old.shows).unwrap_or_default();
+        let showed = old.map(|old| old.in_status().to_vec()).unwrap_or_default();
         for addr in &shows {
             if is_lease(*addr) {
                 continue;
@@ -242,7 +251,7 @@ impl Planner {
     }
 
     pub(super) fn service_left(&mut self, old: &ServiceView) {
-        for addr in &old.shows {
+        for addr in old.in_status() {
             self.unshow(*addr, &old.key);
         }
         self.doubts.forget(&old.key);
@@ -352,6 +361,7 @@ impl Planner {
                 if old.as_ref() == self.world.namespaces.get(&name) {
                     return;
                 }
+                self.world.externals.recheck(&name);
                 name
             }
         };
@@ -380,6 +390,10 @@ impl Planner {
                 (old.map(|old| (who, old)).into_iter().collect(), None)
             }
         };
+        if kind == OutsiderKind::ExternalIps {
+            self.set_externals(gone, came);
+            return;
+        }
         let mut touched: Vec<IpAddr> = Vec::new();
         for (who, addrs) in gone {
             for addr in addrs {
@@ -394,10 +408,59 @@ impl Planner {
             }
         }
         for addr in touched {
-            self.settle(addr);
-            self.wake_about(addr);
-            // A VirtualIP may have kept a claim that nobody else wants.
-            self.mark_holders(addr);
+            self.outside_changed(addr);
+        }
+    }
+
+    /// Somebody outside the ledger has an address, or has it no more.
+    fn outside_changed(&mut self, addr: IpAddr) {
+        self.settle(addr);
+        self.wake_about(addr);
+        // A VirtualIP may have kept a claim that nobody else wants.
+        self.mark_holders(addr);
+    }
+
+    fn set_externals(
+        &mut self,
+        gone: Vec<(Outsider, Vec<IpAddr>)>,
+        came: Option<(Outsider, Vec<IpAddr>)>,
+    ) {
+        for (who, addrs, new) in gone
+            .into_iter()
+            .map(|(who, addrs)| (who, addrs, Vec::new()))
+            .chain(came.map(|(who, addrs)| (who, Vec::new(), addrs)))
+        {
+            if let Outsider::External(key, uid) = who {
+                self.world.externals.set(&(key, uid), &addrs, &new);
+            }
+        }
+    }
+
+    /// Weighs which addresses in `spec.externalIPs` count as taken, and tells Services about those that
+    /// do not.
+    pub(super) fn weigh_externals(&mut self, effects: &mut Vec<Effect>) {
+        let weighed = self.world.weigh_externals();
+        for addr in weighed.changed {
+            self.outside_changed(addr);
+        }
+        for (who, addrs) in weighed.refused {
+            if !self.world.externals.is_news(&who, &addrs) {
+                continue;
+            }
+            self.repair.stir_all();
+            let listed: Vec<_> = addrs.iter().take(TOLD).map(ToString::to_string).collect();
+            let more = addrs.len().saturating_sub(TOLD);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let message = format!(
+                "{}{more} in spec.externalIPs: a pool has it, and this namespace has no right to so many \
+                 of its addresses, by its selector or its quota. It does not count as taken and may be \
+                 given to another Service.",
+                listed.join(", ")
+            );
+            let (key, uid) = who;
+            let about = About::Service { key, uid };
+            let reason = EXTERNAL_IGNORED.to_owned();
+            effects.push(Effect::Note(Note { about, warning: true, reason, message }));
         }
     }
 }

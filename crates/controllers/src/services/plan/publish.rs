@@ -98,6 +98,29 @@ impl Planner {
         true
     }
 
+    /// Takes our condition off a Service that is none of ours; says whether there is one.
+    pub(super) fn retract(
+        &mut self,
+        service: &ServiceView,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(conditions) = status::without_ours(&service.conditions) else { return false };
+        if !self.is_held_back(service, None, None, now) {
+            self.begin_call(&service.key);
+            effects.push(Effect::Publish {
+                key: service.key.clone(),
+                uid: service.uid.clone(),
+                version: service.version,
+                ingress: None,
+                conditions,
+                note: None,
+                first: false,
+            });
+        }
+        true
+    }
+
     fn write_status(
         &mut self,
         service: &ServiceView,

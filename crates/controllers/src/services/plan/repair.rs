@@ -75,6 +75,11 @@ impl Repair {
         self.stirred |= self.concerned.contains(key);
     }
 
+    /// Something changed that may concern any Service.
+    pub(super) fn stir_all(&mut self) {
+        self.stirred = true;
+    }
+
     /// The same for the claim on an address.
     pub(super) fn stir_claim(&mut self, addr: IpAddr) {
         self.stirred |= self.addrs.contains(&addr);

@@ -34,7 +34,7 @@ impl Planner {
             Effect::Publish { key, note, .. } | Effect::Annotate { key, note, .. } => {
                 self.on_published(&key, note, result, now)
             }
-            Effect::CleanUp { key, version, .. } => {
+            Effect::CleanUp { key, version, .. } | Effect::Retract { key, version, .. } => {
                 self.on_cleaned_up(&key, version, result, now);
                 None
             }

@@ -9,21 +9,27 @@ impl Planner {
     ///
     /// One that is being deleted waits for nothing: what it held is released when it is gone.
     pub(super) fn plan_leftover(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
-        let leftover = self.world.leftovers.get(key);
-        let Some(leftover) = leftover.filter(|left| self.world.is_left_to_us(key, left)) else {
-            return;
-        };
+        let Some(leftover) = self.world.leftovers.get(key) else { return };
         let delayed = self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
         // After a write of ours the watch will tell of both again.
         let newer = |service: &ServiceView| service.version > leftover.version;
         let outdated = self.world.services.get(key).is_some_and(newer);
-        if delayed || outdated || !(leftover.deleting || leftover.marked || self.is_settled(key)) {
-            return;
-        }
         let (uid, version) = (leftover.uid.clone(), leftover.version);
         let (finalizers, marks) = (leftover.finalizers.clone(), leftover.marked);
-        self.begin_call(key);
-        effects.push(Effect::CleanUp { key: key.clone(), uid, version, finalizers, marks });
+        let left = (finalizers.is_some() || marks) && self.world.is_left_to_us(key, leftover);
+        let key = key.clone();
+        let effect = if left {
+            let ready = leftover.deleting || leftover.marked || self.is_settled(&key);
+            ready.then_some(Effect::CleanUp { key, uid, version, finalizers, marks })
+        } else {
+            let conditions = leftover.conditions.clone();
+            conditions.map(|conditions| Effect::Retract { key, uid, version, conditions })
+        };
+        let Some(effect) = effect.filter(|_| !delayed && !outdated) else { return };
+        if let Effect::CleanUp { key, .. } | Effect::Retract { key, .. } = &effect {
+            self.begin_call(key);
+        }
+        effects.push(effect);
     }
 
     /// Whether what a Service showed when it was a `LoadBalancer` must go before anything is released:
@@ -36,9 +42,14 @@ impl Planner {
     /// Whether nothing is left to be written into the ledger about a Service.
     fn is_settled(&self, key: &ServiceKey) -> bool {
         let mut held = self.world.held.of(key);
-        match self.world.services.get(key) {
+        match self.world.service(key) {
             Some(service) => {
+                let in_status = service.in_status();
                 let entered = |addr: &IpAddr| {
+                    // What its user alone says it shows is a request.
+                    if !in_status.contains(addr) {
+                        return true;
+                    }
                     let beyond =
                         service.place == Place::Status && self.world.book.pool_of(*addr).is_none();
                     beyond || is_lease(*addr) || self.world.claim(*addr).is_some()

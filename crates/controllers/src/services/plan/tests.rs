@@ -14,6 +14,7 @@ mod repair;
 mod sharing;
 mod stories;
 mod takeover;
+mod tenants;
 mod turns;
 
 const POOLS: [(&str, &str); 4] = [
@@ -293,6 +294,7 @@ fn a_reservation_is_for_one_service_or_namespace_and_outlives_it() {
         namespace: "shop".to_owned(),
         name: name.map(str::to_owned),
         expires: None,
+        retained: false,
     };
     sim.cluster.reserve(ip("10.0.0.0"), kept(Some("vip")));
     sim.cluster.reserve(ip("10.0.0.1"), kept(None));
@@ -325,7 +327,8 @@ fn whatever_becomes_of_an_asked_for_address_is_told_whether_a_pool_has_it_or_not
     sim.settle();
     assert_eq!(condition_of(&sim, "shop/web").1, "OutsideEveryPool");
     let (namespace, name) = ("other".to_owned(), None);
-    sim.cluster.reserve(ip("10.0.0.9"), Reservation { namespace, name, expires: None });
+    sim.cluster
+        .reserve(ip("10.0.0.9"), Reservation { namespace, name, expires: None, retained: false });
     sim.settle();
     assert_eq!(condition_of(&sim, "shop/web").1, "Reserved");
 }
@@ -343,7 +346,10 @@ fn whoever_is_overtaken_gets_the_next_address_or_the_reason() {
         sim.plan(0);
         // The call is under way, and an administrator is faster.
         let (namespace, name) = ("other".to_owned(), None);
-        sim.cluster.reserve(ip("10.0.0.0"), Reservation { namespace, name, expires: None });
+        sim.cluster.reserve(
+            ip("10.0.0.0"),
+            Reservation { namespace, name, expires: None, retained: false },
+        );
         sim.settle();
         sim
     };

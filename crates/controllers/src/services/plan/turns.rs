@@ -15,10 +15,10 @@ pub(super) type Turns = BTreeMap<ServiceKey, Vec<(IpAddr, Option<PoolName>, Hold
 impl Planner {
     /// Keeps what somebody who waits would take now, were it not for a call about him.
     pub(super) fn keep_turn(&mut self, key: &ServiceKey, now: Now) {
-        let service = self.world.services.get(key).filter(|service| !service.deleting);
-        let waits = service.is_some() && self.waiting.contains(key);
         let is_delayed = self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
-        let Some(service) = service.filter(|_| waits && !is_delayed).cloned() else {
+        let waits = self.waiting.contains(key) && !is_delayed;
+        let service = if waits { self.world.service(key) } else { None };
+        let Some(service) = service.filter(|service| !service.deleting) else {
             self.give_back(key);
             return;
         };

@@ -14,6 +14,7 @@ use super::super::{
     effect::Answer,
     fixtures,
     plan::{News, Watched},
+    status,
     view::{
         ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
         Reservation, ServiceKey, ServiceView, Tenure, Version,
@@ -40,8 +41,11 @@ impl Stored {
         let (uid, version, deleting) = (uid.clone(), *version, *deleting);
         let marked = !self.load_balancer && self.view.place == Place::Annotation;
         let finalizers = self.finalizer.then(Vec::new);
-        let left = Leftover { uid, version, deleting, finalizers, marked, doubt: None };
-        (self.finalizer || marked).then_some(left)
+        let former = &self.view.conditions;
+        let conditions = if self.load_balancer { None } else { status::without_ours(former) };
+        let is_left = self.finalizer || marked || conditions.is_some();
+        let left = Leftover { uid, version, deleting, finalizers, marked, conditions, doubt: None };
+        is_left.then_some(left)
     }
 }
 
@@ -62,8 +66,7 @@ pub(super) const fn kind_of_outsider(who: &Outsider) -> OutsiderKind {
     match who {
         Outsider::Node(_) => OutsiderKind::Nodes,
         Outsider::ApiServer(_) => OutsiderKind::ApiServers,
-        Outsider::External(_) => OutsiderKind::ExternalIps,
-        Outsider::Announced(_) => OutsiderKind::Announced,
+        Outsider::External(..) => OutsiderKind::ExternalIps,
         Outsider::VirtualIp(_) => OutsiderKind::VirtualIps,
     }
 }

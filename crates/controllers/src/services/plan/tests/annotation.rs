@@ -82,7 +82,7 @@ fn whichever_is_edited_the_service_moves() {
                 view.shows = vec![ip("10.0.0.1")];
                 at_odds(view, "10.0.0.0");
             },
-            &["publish", "publish"],
+            &["publish"],
             "10.0.0.1",
         ),
     ] {
@@ -260,7 +260,8 @@ fn whoever_clashes_leaves_though_what_it_asks_for_makes_no_sense() {
 #[test]
 fn who_gets_what_another_pool_has_by_now_shows_it_where_that_one_says() {
     let mut sim = running_in(Place::Annotation, 1);
-    let kept = Reservation { namespace: "shop".to_owned(), name: None, expires: None };
+    let kept =
+        Reservation { namespace: "shop".to_owned(), name: None, expires: None, retained: false };
     sim.cluster.reserve(ip("10.0.0.1"), kept);
     sim.cluster.create_service("shop/first");
     sim.settle();

@@ -63,7 +63,7 @@ fn want_both_families(sim: &mut Sim, key: &str, require: bool) {
 
 fn reserve(sim: &mut Sim, addr: &str, namespace: &str, name: Option<&str>) {
     let (namespace, name) = (namespace.to_owned(), name.map(str::to_owned));
-    sim.cluster.reserve(ip(addr), Reservation { namespace, name, expires: None });
+    sim.cluster.reserve(ip(addr), Reservation { namespace, name, expires: None, retained: false });
 }
 
 fn set_node(sim: &mut Sim, name: &str, addrs: &[&str]) {

@@ -46,7 +46,7 @@ fn a_request_for_a_shared_address_names_who_and_what_is_in_the_way_and_waits_for
     let (status, reason, message) = condition_of(&sim, "shop/late");
     assert_eq!((status.as_str(), reason.as_str()), ("False", "SharingRefused"));
     assert!(
-        message.starts_with("10.0.0.0 cannot be shared with Service shop/b: it uses TCP/443, too."),
+        message.starts_with("10.0.0.0 cannot be shared with Service shop/b: both use TCP/443."),
         "{message}"
     );
     sim.cluster.delete_service("shop/b");

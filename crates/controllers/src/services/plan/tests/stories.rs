@@ -89,6 +89,7 @@ fn terms(pick: u8) -> Option<Arc<Terms>> {
             ports: (0..3).filter(|n| bit(*n)).map(port).collect(),
             local: bit(3) && bit(4),
             selector: bit(6).then(|| "app=web".to_owned()),
+            other_pods: false,
         })
     })
 }
@@ -129,7 +130,8 @@ fn happen(sim: &mut Sim, step: &Step) {
             let name = ServiceKey::parse(&name(*service)).unwrap().name().to_owned();
             let expires = (how % 2 == 0).then(|| sim.wall() + jiff::SignedDuration::from_secs(9));
             let name = (how % 3 > 0).then_some(name);
-            let reservation = Reservation { namespace: "shop".to_owned(), name, expires };
+            let reservation =
+                Reservation { namespace: "shop".to_owned(), name, expires, retained: false };
             sim.cluster.reserve(addr(*what), reservation);
         }
         Step::Retain(pick) => sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| {

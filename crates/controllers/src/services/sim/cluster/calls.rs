@@ -46,11 +46,15 @@ impl Cluster {
                     }
                 }
             }
-            Effect::Publish { .. } | Effect::Annotate { .. } | Effect::CleanUp { .. } => {
-                self.call_on_service(effect)
-            }
-            Effect::Release { claim, holder, then } => {
-                self.release(claim, holder, then, read.and_then(<[_]>::first))
+            Effect::Publish { .. }
+            | Effect::Annotate { .. }
+            | Effect::CleanUp { .. }
+            | Effect::Retract { .. } => self.call_on_service(effect),
+            Effect::Release { claim, holder, then, annotated } => {
+                let live = read.and_then(<[_]>::first).cloned();
+                let live =
+                    live.map(|live| if *annotated { live } else { live.without_annotation() });
+                self.release(claim, holder, then, live.as_ref())
             }
             Effect::Expire { addr, uid, version } => match self.claims.get(addr) {
                 None => Err(Failure::NotFound),
@@ -91,12 +95,19 @@ impl Cluster {
         match effect {
             Effect::Publish { key, uid, version, ingress, conditions, .. } => {
                 let mut stored = self.service_at(key, uid, *version)?;
-                if let Some(addrs) = ingress {
-                    let wrong = stored.view.place == Place::Annotation;
-                    self.wrongs
-                        .extend(wrong.then(|| format!("status of {key}, which is another's")));
-                    self.show(&mut stored.view, addrs);
-                    stored.view.shows_other = false;
+                match (ingress, &mut stored.view.plain) {
+                    (Some(addrs), Some(plain)) => {
+                        stored.view.announced.clone_from(addrs);
+                        plain.shows_other = false;
+                    }
+                    (Some(addrs), None) => {
+                        let wrong = stored.view.place == Place::Annotation;
+                        self.wrongs
+                            .extend(wrong.then(|| format!("status of {key}, which is another's")));
+                        self.show(&mut stored.view, addrs);
+                        stored.view.shows_other = false;
+                    }
+                    (None, _) => {}
                 }
                 stored.view.conditions.clone_from(conditions);
                 self.store(stored);
@@ -127,6 +138,13 @@ impl Cluster {
                 stored.view.unmarked = false;
                 self.store(stored);
                 self.writes.push("annotate");
+                Ok(self.answer(key))
+            }
+            Effect::Retract { key, uid, version, conditions } => {
+                let mut stored = self.service_at(key, uid, *version)?;
+                stored.view.conditions.clone_from(conditions);
+                self.store(stored);
+                self.writes.push("retract");
                 Ok(self.answer(key))
             }
             Effect::CleanUp { key, uid, version, marks, .. } => {
@@ -183,9 +201,13 @@ impl Cluster {
             let asked = service.request.of(Family::of(*addr)).filter(|asked| asked != addr);
             asked.is_some_and(|asked| next.contains(&asked) || rightly(&asked))
         };
+        let replaced = |addr: &IpAddr| {
+            let mut holders = next.iter().filter_map(|new| self.claims.get(new)?.holder(service));
+            holders.any(|holder| holder.replaces == Some(*addr))
+        };
         let lost = service.shows.iter().copied().filter(|addr| !next.contains(addr));
         lost.filter(|addr| service.families.contains(&Family::of(*addr)))
-            .find(|addr| rightly(addr) && !asked_away(addr))
+            .find(|addr| rightly(addr) && !asked_away(addr) && !replaced(addr))
     }
 
     /// The second half of a release, after `live` was read.

@@ -1,0 +1,61 @@
+//! Reminders: a Service that waits says why again, so that `kubectl describe` never shows nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{Effect, Now, Planner, ServiceKey, status};
+
+/// When a Service is reminded of for the first time. The event that told it first is there until then.
+const FIRST: Duration = Duration::from_mins(5);
+/// The API server forgets events after an hour unless told otherwise.
+const LONGEST: Duration = Duration::from_mins(55);
+
+/// When Services that wait say so again.
+#[derive(Debug, Default)]
+pub(super) struct Reminders {
+    due: BTreeSet<(Duration, ServiceKey)>,
+    /// When each is due, and how long it waited for that.
+    at: BTreeMap<ServiceKey, (Duration, Duration)>,
+}
+
+impl Reminders {
+    /// A Service waits, perhaps for a while already.
+    pub(super) fn begin(&mut self, key: &ServiceKey, now: Now) {
+        if !self.at.contains_key(key) {
+            self.schedule(key, FIRST, now);
+        }
+    }
+
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    fn schedule(&mut self, key: &ServiceKey, wait: Duration, now: Now) {
+        let at = now.uptime.saturating_add(wait);
+        self.due.insert((at, key.clone()));
+        self.at.insert(key.clone(), (at, wait));
+    }
+
+    fn take_due(&mut self, now: Now) -> Option<(ServiceKey, Duration)> {
+        self.due.first().filter(|(at, _)| *at <= now.uptime)?;
+        let (_, key) = self.due.pop_first()?;
+        let (_, waited) = self.at.remove(&key)?;
+        Some((key, waited))
+    }
+}
+
+impl Planner {
+    /// Tells again why Services wait, less and less often.
+    pub(super) fn remind(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        while let Some((key, waited)) = self.reminders.take_due(now) {
+            if !self.waiting.contains(&key) {
+                continue;
+            }
+            let service = self.world.services.get(&key);
+            effects.extend(service.and_then(status::reminder).map(Effect::Note));
+            self.reminders.schedule(&key, waited.saturating_mul(2).min(LONGEST), now);
+        }
+    }
+}
