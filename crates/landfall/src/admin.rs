@@ -1,8 +1,11 @@
 //! Health, readiness and metrics over HTTP, for the kubelet and the scraper.
 
+mod connections;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -16,6 +19,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use self::connections::Limits;
+
+const LIMITS: Limits = Limits { connections: 64, time: Duration::from_secs(10) };
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What can go wrong with the admin server.
@@ -23,8 +29,6 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 pub enum Error {
     #[error("listening on {addr} for health and metrics")]
     Bind { addr: SocketAddr, source: io::Error },
-    #[error("serving health and metrics")]
-    Serve(#[source] io::Error),
 }
 
 /// A bound but not yet serving admin server; binding first makes a taken port an error at start.
@@ -32,6 +36,7 @@ pub enum Error {
 pub struct Admin {
     listener: TcpListener,
     addr: SocketAddr,
+    limits: Limits,
 }
 
 impl Admin {
@@ -48,7 +53,7 @@ impl Admin {
         let listener = bound.map_err(named)?;
         let addr = listener.local_addr().map_err(named)?;
         info!(admin_addr = %addr, "serving health and metrics");
-        Ok(Self { listener, addr })
+        Ok(Self { listener, addr, limits: LIMITS })
     }
 
     /// Where it really listens.
@@ -57,21 +62,13 @@ impl Admin {
     }
 
     /// Serves until `stop`.
-    pub async fn serve(
-        self,
-        readiness: Readiness,
-        registry: Registry,
-        stop: CancellationToken,
-    ) -> Result<(), Error> {
+    pub async fn serve(self, readiness: Readiness, registry: Registry, stop: CancellationToken) {
         let router = Router::new()
             // Alive is whoever answers: a dead task ends the whole process (supervise.rs).
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(readyz).with_state(readiness))
             .route("/metrics", get(metrics).with_state(Arc::new(registry)));
-        axum::serve(self.listener, router)
-            .with_graceful_shutdown(stop.cancelled_owned())
-            .await
-            .map_err(Error::Serve)
+        connections::serve(self.listener, router, self.limits, stop).await;
     }
 }
 

@@ -41,7 +41,7 @@ impl Error {
         match self {
             Self::Client(error) => Some(error.hint()),
             Self::Admin(admin::Error::Bind { .. }) => Some("choose another with --admin-addr"),
-            Self::Admin(admin::Error::Serve(_)) | Self::Signals(_) | Self::Task(_) => None,
+            Self::Signals(_) | Self::Task(_) => None,
         }
     }
 }
@@ -117,7 +117,10 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
     }
 
     readiness.seal();
-    supervisor.add(Stage::Admin, "admin", |stop| admin.serve(readiness, registry, stop));
+    supervisor.add(Stage::Admin, "admin", async |stop| {
+        admin.serve(readiness, registry, stop).await;
+        Ok::<_, Infallible>(())
+    });
     supervisor.run(signals).await?;
     info!("stopped");
     Ok(())

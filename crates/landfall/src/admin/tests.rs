@@ -13,11 +13,16 @@ struct Server {
     addr: SocketAddr,
     readiness: Readiness,
     stop: CancellationToken,
-    task: JoinSet<Result<(), Error>>,
+    task: JoinSet<()>,
 }
 
 async fn serve(leadership: &Leadership) -> Server {
-    let admin = Admin::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    serve_within(LIMITS, leadership).await
+}
+
+async fn serve_within(limits: Limits, leadership: &Leadership) -> Server {
+    let mut admin = Admin::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    admin.limits = limits;
     let addr = admin.addr();
     let (readiness, stop) = (Readiness::default(), CancellationToken::new());
     let mut registry = Registry::default();
@@ -85,5 +90,67 @@ async fn a_taken_port_is_an_error_that_names_it() {
 async fn stop_ends_it_in_peace() {
     let mut server = serve(&Leadership::always()).await;
     server.stop.cancel();
-    server.task.join_next().await.unwrap().unwrap().unwrap();
+    server.task.join_next().await.unwrap().unwrap();
+}
+
+/// A connection on which this much was sent, and no more comes.
+async fn unfinished(addr: SocketAddr, sent: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(sent.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Whatever the server still says until it ends the connection; does not return before.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    // An end by reset is an end, too.
+    stream.read_to_end(&mut answer).await.ok();
+    String::from_utf8(answer).unwrap()
+}
+
+const HALF_A_REQUEST: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\n";
+
+#[tokio::test]
+async fn requests_that_never_end_keep_nobody_out() {
+    // So long that no connection is ended for it.
+    let limits = Limits { time: Duration::from_hours(1), ..LIMITS };
+    let server = serve_within(limits, &Leadership::always()).await;
+    let mut held = Vec::new();
+    for _ in 0..256 {
+        held.push(unfinished(server.addr, HALF_A_REQUEST).await);
+    }
+    // The probe is one of those that may be open.
+    assert!(ask(server.addr, "/healthz").await.ends_with("ok\n"));
+    let (ended, open) = held.split_at_mut(256 + 1 - LIMITS.connections);
+    for stream in ended {
+        assert_eq!(rest(stream).await, "", "the oldest gave way");
+    }
+    for stream in open {
+        stream.write_all(b"\r\n").await.unwrap();
+        assert!(rest(stream).await.ends_with("ok\n"), "the newest may go on");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_ends_when_its_time_is_over_however_far_the_request_is() {
+    let limits = Limits { time: Duration::from_millis(200), ..LIMITS };
+    let server = serve_within(limits, &Leadership::always()).await;
+    for sent in ["", "GET /hea", HALF_A_REQUEST] {
+        let mut stream = unfinished(server.addr, sent).await;
+        assert_eq!(rest(&mut stream).await, "", "{sent:?}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_body_and_a_connection_serves_one_request() {
+    let limits = Limits { time: Duration::from_hours(1), ..LIMITS };
+    let server = serve_within(limits, &Leadership::always()).await;
+    let half_a_body = format!("{HALF_A_REQUEST}content-length: 1000000\r\n\r\nhalf");
+    let two = format!("{HALF_A_REQUEST}\r\n{HALF_A_REQUEST}\r\n");
+    for sent in [half_a_body, two] {
+        let mut stream = unfinished(server.addr, &sent).await;
+        let answer = rest(&mut stream).await;
+        assert_eq!(answer.matches("HTTP/1.1 200 ").count(), 1, "{sent}: {answer}");
+        assert!(answer.contains("connection: close\r\n"), "{sent}: {answer}");
+    }
 }
