@@ -114,6 +114,11 @@ pub struct Operator {
     )]
     pub namespace: Option<String>,
 
+    /// UID of the Pod that this process runs in, as the downward API gives it; then a restarted
+    /// container leads at once where the one before it led
+    #[arg(long, env = "LANDFALL_POD_UID", value_name = "UID")]
+    pub pod_uid: Option<String>,
+
     /// Controllers to run
     #[arg(
         long,
@@ -281,7 +286,8 @@ pub(crate) mod tests {
             assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(&*variable), "--{flag}");
             checked += 1;
         }
-        assert_eq!(checked, 16);
+
+        assert_eq!(checked, 17);
     }
 
     #[test]
@@ -294,6 +300,7 @@ pub(crate) mod tests {
         assert!(operator.leader_elect);
         assert_eq!(operator.lease_name, "landfall-operator");
         assert_eq!(operator.namespace, None);
+        assert_eq!(operator.pod_uid, None);
         assert_eq!(operator.controllers, [Controller::Services, Controller::Migration]);
         assert_eq!(operator.orphan_grace, Duration::from_mins(5));
         assert_eq!(operator.repair, Repair::Mend);
@@ -306,6 +313,7 @@ pub(crate) mod tests {
             "--leader-elect=false",
             "--lease-name=ours",
             "--namespace=net",
+            "--pod-uid=5f0c",
             "--controllers=services,services",
             "--orphan-grace=90s",
             "--repair=report",
@@ -318,6 +326,7 @@ pub(crate) mod tests {
         assert!(!operator.leader_elect);
         assert_eq!(operator.lease_name, "ours");
         assert_eq!(operator.namespace.as_deref(), Some("net"));
+        assert_eq!(operator.pod_uid.as_deref(), Some("5f0c"));
         assert_eq!(operator.controllers, [Controller::Services, Controller::Services]);
         assert_eq!(operator.orphan_grace, Duration::from_secs(90));
         assert_eq!(operator.repair, Repair::Report);

@@ -1,21 +1,22 @@
 //! Which one of several operators acts: client-go's rules on a `coordination.k8s.io/v1` `Lease`.
 //!
-//! Why two never lead at once, with any delays, lost answers and pauses: a leader leads for the
+//! Why two do not lead at once, with any delays, lost answers and pauses: a leader leads for the
 //! renew deadline after it *sent* the last renewal that took hold. Everybody else waits for the
 //! lease duration, which is longer, after it *saw* what that renewal wrote, which is later. Nothing
 //! compares the clocks of two machines; they only have to run at about the same speed. And every
 //! write names the version it replaces, so of several who try, one succeeds.
 //!
-//! One gap is client-go's too: a candidate that starts just after somebody deleted the lease
-//! cannot know that another leads by it. The guards of PROTOCOL.md hold then as always.
+//! Where waiting would help nobody, a candidate does not wait: for a lease that was deleted, for a
+//! holder that ran in its own Pod before it, and for a holder that claims to be left alone many
+//! times longer than we would. The first and the last can make two leaders for a moment, of which
+//! the older one stands down at its next renewal. The guards of PROTOCOL.md hold then as always:
+//! an overlap is harmless, and Services that nobody serves are not.
 
 mod calls;
+mod identity;
 mod rules;
 #[cfg(test)]
 mod tests;
-
-use std::fs;
-use std::process;
 
 use jiff::Timestamp;
 use landfall_controllers::leadership::LeadershipSetter;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 pub use calls::{CallError, KubeLeases, Leases, Written};
+pub use identity::{Identity, process_name};
 pub use rules::{Candidate, Decision, LEASE_NAME, Timing};
 
 /// What a round came to.
@@ -87,13 +89,14 @@ impl<L: Leases> Elector<L> {
         }
         let outcome = self.attempt().await;
         // Counted from the beginning: a call that took long has waited long enough.
-        let next = began + self.candidate.timing().retry_period();
+        let timing = self.candidate.timing();
+        let next = began + timing.retry_period();
         match outcome {
             Ok(Outcome::Leading | Outcome::Outrun) => next,
             // Not later than the expiry we know of, not earlier than now.
             Ok(Outcome::Standby(until)) => {
                 debug!(holder = self.candidate.rival(), "another operator leads");
-                next.min(until)
+                until.min(began + timing.look_period())
             }
             Err(error) => {
                 let hint = error.hint();
@@ -204,18 +207,4 @@ impl<L: Leases> Elector<L> {
             Written::Refused => Ok(false),
         }
     }
-}
-
-/// A name for this process that no other one has, nor this one after a restart.
-///
-/// The host name is for the reader of the lease; the rest makes it unique.
-pub fn identity(wall: Timestamp) -> String {
-    let read = |path| {
-        let text = fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-        (!text.is_empty()).then_some(text)
-    };
-    let host = read("/proc/sys/kernel/hostname").unwrap_or_else(|| "landfall".to_owned());
-    let unique = read("/proc/sys/kernel/random/uuid")
-        .unwrap_or_else(|| format!("{}-{}", process::id(), wall.as_nanosecond()));
-    format!("{host}_{unique}")
 }

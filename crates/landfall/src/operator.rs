@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::admin::{self, Admin};
 use crate::args::{Controller, InheritedSharing, Operator, Repair};
 use crate::client::{self, Cluster};
-use crate::elector::{self, Candidate, Elector, KubeLeases, Timing};
+use crate::elector::{self, Candidate, Elector, Identity, KubeLeases, Timing};
 use crate::metrics;
 use crate::supervise::{self, Failure, Stage, Supervisor};
 
@@ -77,7 +77,7 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
         client: cluster.client()?,
         leadership,
         readiness: readiness.clone(),
-        instance: elector::identity(wall()).into(),
+        instance: elector::process_name(wall()).into(),
     };
     if args.controllers.contains(&Controller::Services) {
         let metrics = services::Metrics::register(&mut registry);
@@ -140,8 +140,14 @@ fn elect(
         Some(namespace) => KubeLeases::new(client, namespace, lease),
         None => KubeLeases::in_own_namespace(client, OWN_NAMESPACE, lease),
     };
-    let identity = elector::identity(wall());
-    info!(identity, namespace = named.unwrap_or(OWN_NAMESPACE), lease, "standing for election");
+    let identity = Identity::new(args.pod_uid.as_deref(), wall());
+    let name = identity.name();
+    info!(
+        identity = name,
+        namespace = named.unwrap_or(OWN_NAMESPACE),
+        lease,
+        "standing for election"
+    );
     let candidate = Candidate::new(identity, timing);
     let (setter, leadership) = leadership();
     let elector = Elector::new(leases, candidate, setter, wall);

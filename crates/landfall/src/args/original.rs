@@ -128,15 +128,18 @@ pub struct Original {
     )]
     class: Option<String>,
 
-    /// How long others leave the lease alone that was not renewed; 15s unless set
+    /// How long others leave the lease alone that was not renewed; 5s unless set,
+    /// 15s if only others of the three are
     #[arg(long = "leader-elect-lease-duration", hide = true, value_parser = super::duration)]
     lease_duration: Option<Duration>,
 
-    /// How long a leader tries to renew the lease before it stops; 10s unless set
+    /// How long a leader tries to renew the lease before it stops; 4s unless set,
+    /// 10s if only others of the three are
     #[arg(long = "leader-elect-renew-deadline", hide = true, value_parser = super::duration)]
     renew_deadline: Option<Duration>,
 
-    /// From one try to take or renew the lease to the next; 2s unless set
+    /// From one try to take or renew the lease to the next; 1s unless set, 2s if
+    /// only others of the three are
     #[arg(long = "leader-elect-retry-period", hide = true, value_parser = super::duration)]
     retry_period: Option<Duration>,
 
@@ -222,7 +225,9 @@ impl Operator {
     /// How long things take in the election.
     pub fn timing(&self) -> Result<Timing, clap::Error> {
         let Original { lease_duration, renew_deadline, retry_period, .. } = &self.original;
-        let usual = Timing::default();
+        // Somebody who set one of them knew the original's values of the others.
+        let some_set = [lease_duration, renew_deadline, retry_period].iter().any(|it| it.is_some());
+        let usual = if some_set { Timing::client_go() } else { Timing::default() };
         let lease = lease_duration.unwrap_or_else(|| usual.lease());
         let renew_deadline = renew_deadline.unwrap_or_else(|| usual.renew_deadline());
         let retry_period = retry_period.unwrap_or_else(|| usual.retry_period());
@@ -364,6 +369,19 @@ mod tests {
         for name in ["service", "service-lb-controller"] {
             let flags = parse(&["--controllers", name]).unwrap().1;
             assert_eq!(flags.controllers, [Controller::Services], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_timing_that_is_set_in_part_is_the_originals_in_the_rest() {
+        let seconds = Duration::from_secs;
+        for (flag, lease, renew, retry) in [
+            ("--leader-elect-lease-duration=30s", 30, 10, 2),
+            ("--leader-elect-renew-deadline=12s", 15, 12, 2),
+            ("--leader-elect-retry-period=4s", 15, 10, 4),
+        ] {
+            let timing = parse(&[flag]).unwrap().1.timing().ok();
+            assert_eq!(timing, Timing::new(lease, seconds(renew), seconds(retry)), "{flag}");
         }
     }
 

@@ -1,11 +1,19 @@
 //! The rules of the election, without calls and without clocks of their own.
 
+use std::mem;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::Instant;
+
+use super::identity::Identity;
+
+/// How many times our own lease duration another holder is believed to be alive after a sign of
+/// life, whatever its record says. client-go's 15 seconds are within it; an edited record that
+/// says 68 years must not stop everybody for so long.
+const MOST_BELIEVED: u32 = 4;
 
 /// The lease all operators of one namespace compete for, unless told another.
 pub const LEASE_NAME: &str = "landfall-operator";
@@ -34,6 +42,15 @@ impl Timing {
         sound.then_some(Self { lease_seconds, renew_deadline, retry_period })
     }
 
+    /// Those of client-go, which its programs use unless told otherwise.
+    pub fn client_go() -> Self {
+        Self {
+            lease_seconds: 15,
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+
     /// How long the others leave an unchanged record alone.
     pub fn lease(&self) -> Duration {
         Duration::from_secs(self.lease_seconds.into())
@@ -49,6 +66,12 @@ impl Timing {
         self.retry_period
     }
 
+    /// The same for a standby. It looks twice for each renewal: what a look comes late is added to
+    /// the time that nobody leads.
+    pub fn look_period(&self) -> Duration {
+        self.retry_period / 2
+    }
+
     /// How long one call may take: two of them fit into the renew deadline, so that one call lost
     /// on a dead connection does not cost the leadership.
     pub fn call_deadline(&self) -> Duration {
@@ -57,12 +80,13 @@ impl Timing {
 }
 
 impl Default for Timing {
-    /// client-go's numbers.
+    /// A standby serves within six seconds of its leader's death. client-go's programs wait longer,
+    /// because for them a leader that loses its lease over a slow API server is a process that ends.
     fn default() -> Self {
         Self {
-            lease_seconds: 15,
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
+            lease_seconds: 5,
+            renew_deadline: Duration::from_secs(4),
+            retry_period: Duration::from_secs(1),
         }
     }
 }
@@ -104,19 +128,30 @@ pub enum Decision {
 /// The times in the record come from another machine's clock and are there for people to read.
 #[derive(Debug)]
 pub struct Candidate {
-    identity: String,
+    identity: Identity,
     timing: Timing,
     known: Known,
     rival: Option<Rival>,
+    /// Whether the server has answered us once.
+    has_looked: bool,
+    /// The process of our Pod that held the lease when we first looked. We run because it ended.
+    predecessor: Option<String>,
 }
 
 impl Candidate {
-    pub fn new(identity: String, timing: Timing) -> Self {
-        Self { identity, timing, known: Known::Unknown, rival: None }
+    pub fn new(identity: Identity, timing: Timing) -> Self {
+        Self {
+            identity,
+            timing,
+            known: Known::Unknown,
+            rival: None,
+            has_looked: false,
+            predecessor: None,
+        }
     }
 
     pub fn identity(&self) -> &str {
-        &self.identity
+        self.identity.name()
     }
 
     pub fn timing(&self) -> &Timing {
@@ -125,7 +160,7 @@ impl Candidate {
 
     /// Whether the server's record names us, as far as we know; it does not mean that we lead.
     pub fn holds(&self) -> bool {
-        matches!(&self.known, Known::Record(lease) if holder(lease) == self.identity)
+        matches!(&self.known, Known::Record(lease) if holder(lease) == self.identity())
     }
 
     /// Whether the record must be read before anything can be said about it.
@@ -143,19 +178,27 @@ impl Candidate {
     /// It must be the time of arrival, which is later than the holder's write. Counting from when
     /// we asked could end the holder's lease before the holder itself believes so.
     pub fn observe(&mut self, answer: Option<Lease>, at: Instant) {
+        let is_first = !mem::replace(&mut self.has_looked, true);
         let Some(lease) = answer else {
-            // A deleted lease does not stop the one who leads by it, so the rival stays.
+            // Free for everybody: whoever led by it finds out at its next renewal.
             self.known = Known::Missing;
+            self.rival = None;
             return;
         };
         let holder = holder(&lease);
-        if holder.is_empty() || holder == self.identity {
+        // Only at the first look: a process of our Pod that takes the lease later came after us, and
+        // two that both take the other for dead would take it from each other for ever.
+        if is_first && self.identity.shares_pod_with(holder) {
+            self.predecessor = Some(holder.to_owned());
+        }
+        let is_free = holder.is_empty() || self.predecessor.as_deref() == Some(holder);
+        if is_free || holder == self.identity() {
             self.rival = None;
         } else {
             // Any write counts as a sign of life, which errs on the side of waiting.
             let version = lease.metadata.resource_version.clone().unwrap_or_default();
             if self.rival.as_ref().is_none_or(|rival| rival.version != version) {
-                let expires = at + self.promised(&lease);
+                let expires = at + self.believed(&lease);
                 self.rival = Some(Rival { holder: holder.to_owned(), version, expires });
             }
         }
@@ -196,19 +239,20 @@ impl Candidate {
         Some(lease)
     }
 
-    /// How long the holder of this record counts on being left alone.
-    fn promised(&self, lease: &Lease) -> Duration {
+    /// How long we leave the holder of this record alone: as long as it counts on, within reason.
+    fn believed(&self, lease: &Lease) -> Duration {
+        let own = self.timing.lease();
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         seconds
             .and_then(|seconds| u64::try_from(seconds).ok())
             .filter(|seconds| *seconds > 0)
-            .map_or_else(|| self.timing.lease(), Duration::from_secs)
+            .map_or(own, |seconds| Duration::from_secs(seconds).min(own * MOST_BELIEVED))
     }
 
     /// The record that makes us the holder; what others added to the object stays.
     fn claim(&self, old: Option<&Lease>, wall: Timestamp) -> Lease {
         let mut lease = old.cloned().unwrap_or_default();
-        let renewal = old.is_some_and(|old| holder(old) == self.identity);
+        let renewal = old.is_some_and(|old| holder(old) == self.identity());
         let spec: &mut LeaseSpec = lease.spec.get_or_insert_default();
         if !renewal {
             spec.acquire_time = None;
@@ -217,7 +261,7 @@ impl Candidate {
                 transitions.map_or_else(|| i32::from(old.is_some()), |n| n.saturating_add(1));
             spec.lease_transitions = Some(next);
         }
-        spec.holder_identity = Some(self.identity.clone());
+        spec.holder_identity = Some(self.identity().to_owned());
         spec.lease_duration_seconds = Some(self.timing.lease_seconds.into());
         spec.acquire_time.get_or_insert(MicroTime(wall));
         spec.renew_time = Some(MicroTime(wall));

@@ -129,6 +129,16 @@ async fn the_deployment_is_admitted_where_only_restricted_pods_are(
     plane.kubectl(&["create", "--dry-run=server", "-f", &file]).await.unwrap();
 }
 
+#[rstest]
+fn a_deployment_tells_the_operator_in_which_pod_it_runs(
+    #[values("operator.yaml", "kube-vip/deployment.yaml")] file: &str,
+) {
+    let text = fs::read_to_string(root().join("deploy").join(file)).unwrap();
+    let words: Vec<_> = text.split_whitespace().collect();
+    let variable = "- name: LANDFALL_POD_UID valueFrom: fieldRef: fieldPath: metadata.uid";
+    assert!(words.join(" ").contains(variable), "{file}");
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
     let root = root();

@@ -63,7 +63,7 @@ async fn elector(
     let client = Cluster::load(Some(kubeconfig)).await?.client()?;
     // Short, but with room between deadline and lease for a machine that is busy with other tests.
     let timing = Timing::new(5, Duration::from_secs(3), Duration::from_millis(300));
-    let candidate = Candidate::new(name.to_owned(), timing.ok_or("an unsound timing")?);
+    let candidate = Candidate::new(name.into(), timing.ok_or("an unsound timing")?);
     let (setter, leadership) = leadership();
     let leases = KubeLeases::new(client, namespace, LEASE_NAME);
     let stop = CancellationToken::new();

@@ -14,4 +14,5 @@ mod requests;
 mod sharing;
 mod stale;
 mod stops;
+mod succession;
 mod waking;

@@ -88,18 +88,24 @@ fn decisions_follow_from_what_was_seen_and_when() {
             Next::Update("2"),
         ),
         (
-            "a deleted lease does not end its holder",
-            vec![(0, other("1")), (2, None)],
-            2,
-            Next::Wait(15),
+            "an absurd promise counts for four times ours",
+            vec![(0, Some(record("other", "1", Some(i32::MAX))))],
+            59,
+            Next::Wait(60),
         ),
-        ("but its time ends", vec![(0, other("1")), (15, None)], 15, Next::Create),
+        (
+            "and no longer",
+            vec![(0, Some(record("other", "1", Some(i32::MAX))))],
+            60,
+            Next::Update("1"),
+        ),
+        ("a deleted lease is free at once", vec![(0, other("1")), (2, None)], 2, Next::Create),
         ("our own deleted lease is made again", vec![(0, mine("1")), (2, None)], 2, Next::Create),
     ];
     let start = Instant::now();
     let at = |second: u64| start + Duration::from_secs(second);
     for (case, seen, now, expected) in rows {
-        let mut candidate = Candidate::new("me".to_owned(), Timing::default());
+        let mut candidate = Candidate::new("me".into(), Timing::client_go());
         for (second, lease) in seen {
             candidate.observe(lease, at(second));
         }
@@ -119,7 +125,7 @@ fn decisions_follow_from_what_was_seen_and_when() {
 #[test]
 fn forgetting_leads_to_a_look_but_keeps_the_holders_time() {
     let start = Instant::now();
-    let mut candidate = Candidate::new("me".to_owned(), Timing::default());
+    let mut candidate = Candidate::new("me".into(), Timing::client_go());
     candidate.observe(Some(record("other", "1", Some(15))), start);
     candidate.forget();
     assert_eq!(candidate.decide(start, T), Decision::Look);
@@ -139,7 +145,7 @@ fn taking_counts_a_transition_and_renewing_does_not() {
         ("taken from nobody", Some(record("", "1", Some(1))), 5, now),
         ("renewed", Some(mine), 4, then),
     ] {
-        let mut candidate = Candidate::new("me".to_owned(), Timing::default());
+        let mut candidate = Candidate::new("me".into(), Timing::client_go());
         candidate.observe(seen, Instant::now());
         let (Decision::Create(lease) | Decision::Update(lease)) =
             candidate.decide(Instant::now(), now)
@@ -158,7 +164,7 @@ fn taking_counts_a_transition_and_renewing_does_not() {
 fn what_others_wrote_on_the_object_stays() {
     let mut lease = record("", "1", Some(1));
     lease.metadata.labels = Some([("team".to_owned(), "net".to_owned())].into());
-    let mut candidate = Candidate::new("me".to_owned(), Timing::default());
+    let mut candidate = Candidate::new("me".into(), Timing::client_go());
     candidate.observe(Some(lease), Instant::now());
     let Decision::Update(claimed) = candidate.decide(Instant::now(), T) else {
         panic!("a free lease is taken")
@@ -177,7 +183,36 @@ fn timings_that_allow_two_leaders_are_refused() {
         let timing = Timing::new(lease, renew * SECOND, retry * SECOND);
         assert_eq!(timing.is_some(), sound, "{case}");
     }
-    assert_eq!(Timing::new(15, 10 * SECOND, 2 * SECOND), Some(Timing::default()));
+    assert_eq!(Timing::new(15, 10 * SECOND, 2 * SECOND), Some(Timing::client_go()));
+    assert_eq!(Timing::new(5, 4 * SECOND, SECOND), Some(Timing::default()));
+}
+
+#[test]
+fn a_restarted_process_takes_the_lease_of_the_one_before_it_at_once() {
+    let start = Instant::now();
+    let of = |pod| Identity::new(pod, T);
+    let (old, new) = (of(Some("pod-1")), of(Some("pod-1")));
+    let next = |identity: &Identity, seen: &[(&Identity, &str)]| {
+        let mut candidate = Candidate::new(identity.clone(), Timing::default());
+        for (holder, version) in seen {
+            candidate.observe(Some(record(holder.name(), version, Some(5))), start);
+        }
+        candidate.decide(start, T)
+    };
+    let takes = |decision: &Decision| matches!(decision, Decision::Update(_));
+    assert!(takes(&next(&new, &[(&old, "1")])));
+    assert!(takes(&next(&new, &[(&old, "1"), (&old, "2")])), "its last write came late");
+
+    let other = of(Some("pod-2"));
+    for (case, me, seen) in [
+        ("another pod", &new, &[(&other, "1")][..]),
+        ("a process of this host that names no pod", &new, &[(&of(None), "1")]),
+        ("we name no pod, nor does the holder", &of(None), &[(&of(None), "1")]),
+        ("a process of our pod that came after us", &old, &[(&old, "1"), (&new, "2")]),
+        ("one that came while another pod led", &old, &[(&other, "1"), (&new, "2")]),
+    ] {
+        assert!(matches!(next(me, seen), Decision::Wait(_)), "{case}");
+    }
 }
 
 #[test]
@@ -188,7 +223,7 @@ fn only_the_holder_releases() {
         ("nobody's", Some(record("", "1", Some(1))), false),
         ("ours", Some(record("me", "1", Some(15))), true),
     ] {
-        let mut candidate = Candidate::new("me".to_owned(), Timing::default());
+        let mut candidate = Candidate::new("me".into(), Timing::client_go());
         candidate.observe(seen, Instant::now());
         assert_eq!(candidate.released(T).is_some(), releases, "{case}");
     }

@@ -20,8 +20,8 @@ pub(crate) async fn writes_only(operator: Operator, proxy: &Proxy, kinds: &[&str
     operator.terminate().await.unwrap();
 }
 
-/// How often the lease is renewed, every two seconds, before an operator counts as idle.
-const RENEWALS: usize = 4;
+/// How often the lease is renewed, every second, before an operator counts as idle.
+const RENEWALS: usize = 8;
 
 fn renews_the_lease(request: &Record) -> bool {
     request.is_for("leases") && request.method == Method::PUT
