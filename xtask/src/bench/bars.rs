@@ -17,6 +17,8 @@ const TAIL: f64 = 1.1;
 const SINGLE: f64 = 2.2;
 /// Seconds that a restart may take beyond those of the lists.
 const BEYOND_LISTS: f64 = 1.0;
+/// Seconds after the death of its leader within which a standby must serve.
+const STANDBY: f64 = 6.0;
 /// Times that as many creates take, in which a take-over must complete the ledger.
 const TAKE_OVER: f64 = 1.2;
 const MEMORY_MB: f64 = 60.0;
@@ -42,6 +44,8 @@ pub(super) fn of(report: &Report) -> Vec<Bar> {
         starved(report),
         restart_ready(report),
         none(report, "restart", "writes", "restart: no writes but the lease"),
+        restart_serves(report),
+        standby_serves(report),
         none(
             report,
             "pool-edit",
@@ -127,6 +131,20 @@ fn restart_ready(report: &Report) -> Option<Bar> {
     let measured = format!("{}, the lists {}", duration(ready), duration(lists));
     let aim = "restart: ready within the time of the lists and 1 s";
     Some(Bar { aim, measured, met: ready <= lists + BEYOND_LISTS })
+}
+
+fn restart_serves(report: &Report) -> Option<Bar> {
+    let lists = figure(report, "restart", "list_seconds")?;
+    let served = figure(report, "restart", "served_after_restart_seconds")?;
+    let measured = format!("{}, the lists {}", duration(served), duration(lists));
+    let aim = "restart: a Service served within the time of the lists and 1 s after the kill";
+    Some(Bar { aim, measured, met: served <= lists + BEYOND_LISTS })
+}
+
+fn standby_serves(report: &Report) -> Option<Bar> {
+    let served = figure(report, "restart", "served_by_standby_seconds")?;
+    let aim = "restart: a standby serves within 6 s of its leader's death";
+    Some(Bar { aim, measured: duration(served), met: served <= STANDBY })
 }
 
 /// Something of which there must be none.
@@ -216,6 +234,8 @@ mod tests {
         let mut restart = Row::new("restart", 10);
         restart.seconds = Some(spread(1.3));
         restart.more.insert("list_seconds", json!(0.2));
+        restart.more.insert("served_after_restart_seconds", json!(1.1));
+        restart.more.insert("served_by_standby_seconds", json!(6.5));
         let mut fill = Row::new("fill", 10);
         fill.more.insert("first_tenth_seconds", json!(2.0));
         fill.more.insert("last_tenth_seconds", json!(2.1));
@@ -225,6 +245,8 @@ mod tests {
                 ("2.10 s after 2.00 s".into(), true),
                 ("2.00 times".into(), true),
                 ("1.30 s, the lists 200 ms".into(), false),
+                ("1.10 s, the lists 200 ms".into(), true),
+                ("6.50 s".into(), false),
             ]
         );
     }

@@ -2,6 +2,7 @@
 
 mod burst;
 mod pool_edit;
+mod restart;
 mod single;
 mod standing;
 mod starved;

@@ -63,23 +63,32 @@ impl Subject {
         Ok(Some(ratio(bytes, BYTES_PER_MB)))
     }
 
-    /// Starts it; it may need time until it works.
+    /// Starts it; it may need time until it works. All that are started so count as one Pod: one
+    /// after the other, as its container is restarted.
     pub(super) async fn start(&self, kubeconfig: &Path) -> Result<Running> {
-        self.start_with(kubeconfig, &[]).await
+        self.start_with(kubeconfig, &[], "bench").await
+    }
+
+    /// Starts another one beside it, in a Pod of its own. Ours only.
+    pub(super) async fn start_standby(&self, kubeconfig: &Path) -> Result<Running> {
+        self.start_with(kubeconfig, &[], "bench-standby").await
     }
 
     /// Starts one that works without being elected, whoever else works. Ours only: of others we do
     /// not know how to say it.
     pub(super) async fn start_unelected(&self, kubeconfig: &Path) -> Result<Running> {
-        self.start_with(kubeconfig, &["--leader-elect=false"]).await
+        self.start_with(kubeconfig, &["--leader-elect=false"], "bench").await
     }
 
-    async fn start_with(&self, kubeconfig: &Path, flags: &[&str]) -> Result<Running> {
+    async fn start_with(&self, kubeconfig: &Path, flags: &[&str], pod: &str) -> Result<Running> {
         let spawned = Instant::now();
         let program = match self {
             Self::Landfall { binary, namespace } => {
                 let args = [&["--namespace", namespace.as_str()], flags].concat();
-                Program::Landfall(Box::new(Operator::spawn(binary, kubeconfig, &args).await?))
+                // A variable, because older builds do not know the flag.
+                let pod = [("LANDFALL_POD_UID".to_owned(), pod.to_owned())];
+                let operator = Operator::spawn_with(binary, kubeconfig, &args, &pod).await?;
+                Program::Landfall(Box::new(operator))
             }
             Self::Other { command, log } => {
                 let mut shell = Command::new("sh");
@@ -150,7 +159,7 @@ impl Running {
         Ok(Some(self.spawned.elapsed()))
     }
 
-    /// Waits until it leads; a lease that a killed process held runs out first.
+    /// Waits until it leads; the lease of a killed process of another Pod runs out first.
     pub(super) async fn leading(&self) -> Result<()> {
         let Program::Landfall(operator) = &self.program else { return Ok(()) };
         let what = "the operator leads";

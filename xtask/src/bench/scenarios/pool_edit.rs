@@ -1,6 +1,6 @@
 //! A full pool with Services that wait, and what edits of the pool come to.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Bench, Scenario, as_usize, pending_by_age};
 use crate::bench::error::{Error, Result};
@@ -17,6 +17,15 @@ const MOST_PENDING: u32 = 1000;
 pub(super) struct FullPool {
     size: u32,
     pub(super) pending: u32,
+}
+
+impl FullPool {
+    /// The edit that gives it an address more, for the oldest of those that wait.
+    pub(super) fn grow_by_one(&mut self) -> Value {
+        self.size = self.size.saturating_add(1);
+        self.pending = self.pending.saturating_sub(1);
+        json!({ "ranges": [pool_range(self.size)] })
+    }
 }
 
 impl Bench<'_> {

@@ -1,7 +1,6 @@
 //! Steady, single, churn, restart, pool edit and idle in one namespace: each works on the Services
-//! of those before.
+//! of those before. Here are those that need little, and the order of all.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use landfall_testkit::Proxy;
@@ -10,18 +9,18 @@ use tokio::time::sleep;
 
 use super::{Bench, Scenario, WAKE_DEADLINE, as_usize, latencies, sorted_times};
 use crate::bench::error::{Error, Result};
-use crate::bench::report::{Row, Spread, duration};
+use crate::bench::report::{Row, Spread};
 use crate::bench::stage::{MOST_ADDRESSES, service_name};
 use crate::bench::subject::Running;
-use crate::bench::watch::{Known, Watch};
+use crate::bench::watch::Watch;
 
 /// Deletions and creations of churn.
 const CHURNS: u32 = 200;
 const IDLE: Duration = Duration::from_secs(20);
 /// How long an allocator that does not say when it is ready may take to come to rest.
-const OTHERS_SETTLE: Duration = Duration::from_secs(15);
+pub(super) const OTHERS_SETTLE: Duration = Duration::from_secs(15);
 /// Whatever the operator wants to write it wants within this time after it leads.
-const AFTER_LEADING: Duration = Duration::from_secs(2);
+pub(super) const AFTER_LEADING: Duration = Duration::from_secs(2);
 
 impl Bench<'_> {
     pub(in crate::bench) async fn standing(&mut self, wanted: &[Scenario]) -> Result<Vec<Row>> {
@@ -55,8 +54,7 @@ impl Bench<'_> {
         }
         if wanted.contains(&Scenario::Restart) {
             self.output.heading(format_args!("restart at {} Services", self.services));
-            let pending = full.map_or(0, |pool| pool.pending);
-            let (row, started) = self.restart(running, namespace, &watch, pending).await?;
+            let (row, started) = self.restart(running, namespace, &watch, full.as_mut()).await?;
             running = started;
             rows.push(row);
         }
@@ -123,42 +121,6 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    async fn restart(
-        &self,
-        running: Running,
-        namespace: &str,
-        watch: &Watch,
-        pending: u32,
-    ) -> Result<(Row, Running)> {
-        let before = watch.look(addresses);
-        running.kill()?;
-        let lists = self.stage.time_of_lists().await?;
-        let running = self.start().await?;
-        let ready = running.ready_after().await?;
-        running.leading().await?;
-        sleep(if ready.is_some() { AFTER_LEADING } else { OTHERS_SETTLE }).await;
-        let calls = running.quiet().await?;
-
-        let mut row = Row::new(Scenario::Restart.name(), self.services);
-        row.seconds = Spread::of(ready);
-        row.usage = Some(running.usage()?);
-        row.more.insert("list_seconds", json!(lists));
-        row.more.insert("pending", json!(pending));
-        let lists = duration(lists);
-        row.remark = format!("{pending} pending; kill -9, started again; the lists alone {lists}");
-        if let Some(calls) = calls {
-            row.more.insert("writes", json!(calls.writes()));
-            row.remark = format!("{}; {} writes", row.remark, calls.writes());
-            row.calls = Some(calls);
-        }
-        self.audit(&mut row, namespace, watch).await?;
-        let after = watch.look(addresses);
-        let moved = before.iter().filter(|(name, addr)| after.get(*name) != Some(addr)).count();
-        let came = after.keys().filter(|name| !before.contains_key(*name)).count();
-        row.changed = row.changed.max(moved).max(came);
-        Ok((row, running))
-    }
-
     /// Counted by a proxy between operator and API server, so that nobody has to be believed.
     async fn idle(&self, namespace: &str, watch: &Watch) -> Result<Row> {
         let proxy = Proxy::start(&self.stage.plane).await?;
@@ -187,9 +149,4 @@ impl Bench<'_> {
         running.stop().await?;
         Ok(row)
     }
-}
-
-fn addresses(known: &Known) -> BTreeMap<String, String> {
-    let services = known.services.iter();
-    services.filter_map(|(name, track)| Some((name.clone(), track.address.clone()?))).collect()
 }
