@@ -17,7 +17,10 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: &[Tool] = &[Tool { program: "setpriv", package: "util-linux" }];
+const TOOLS: &[Tool] = &[
+    Tool { program: "promtool", package: "prometheus" },
+    Tool { program: "setpriv", package: "util-linux" },
+];
 
 /// Which stories the tests play that make up their own: the same ones each time, so that a commit
 /// passes or does not. Others are for those who set it, or run the tests without us.
@@ -103,23 +106,37 @@ impl Steps<'_> {
 
 fn prerequisites(output: &Output) -> Result<(), Error> {
     output.say(check_go()?);
-    let missing: Vec<_> = TOOLS.iter().filter(|tool| !is_on_path(tool.program)).collect();
+    let missing = missing_tools();
     if missing.is_empty() {
         return Ok(());
     }
     let packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
     let install = format!("apt-get install --yes --no-install-recommends {}", packages.join(" "));
+    let named = |missing: Vec<&Tool>| {
+        let programs: Vec<_> = missing.iter().map(|tool| tool.program).collect();
+        Error::Tools { missing: programs.join(", "), command: install.clone() }
+    };
     if !is_root() || !is_on_path("apt-get") {
-        let missing: Vec<_> = missing.iter().map(|tool| tool.program).collect();
-        return Err(Error::Tools { missing: missing.join(", "), command: install });
+        return Err(named(missing));
     }
-    for line in ["apt-get update", install.as_str()] {
+    let apt = |line: &str| {
         output.say(line);
         let mut command = Command::new("apt-get");
         command.args(line.split(' ').skip(1)).env("DEBIAN_FRONTEND", "noninteractive");
-        cargo::run(line, &mut command)?;
+        cargo::run(line, &mut command)
+    };
+    apt("apt-get update")?;
+    if let Err(error) = apt(&install) {
+        // A package may come with a daemon that cannot be started here, and fail for that though its
+        // programs are installed. They are all that we want of it.
+        output.error(&error);
     }
-    Ok(())
+    let missing = missing_tools();
+    if missing.is_empty() { Ok(()) } else { Err(named(missing)) }
+}
+
+fn missing_tools() -> Vec<&'static Tool> {
+    TOOLS.iter().filter(|tool| !is_on_path(tool.program)).collect()
 }
 
 /// Checks licences, bans and sources of everything we depend on. The checker is built once and kept

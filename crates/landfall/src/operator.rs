@@ -80,7 +80,7 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
         instance: elector::process_name(wall()).into(),
     };
     if args.controllers.contains(&Controller::Services) {
-        let metrics = services::Metrics::register(&mut registry);
+        let metrics = services::Metrics::register(&mut registry, &context.leadership);
         let settings = services::Settings {
             orphan_grace: args.orphan_grace,
             repair: match args.repair {

@@ -19,8 +19,12 @@ const PATH: &str = "docs/reference/metrics.md";
 const HEAD: &str = "# Metrics
 
 `landfall operator` serves them in the OpenMetrics text format under `/metrics` of its admin address.
-Labels take values from closed lists and names of pools, so the number of series is bounded. Only
-the leader plans and calls; the operators that stand by show zeros.
+Labels take values from closed lists and names of pools, so the number of series is bounded.
+
+Only the leader plans and calls, and only the leader shows the gauges of pools, of Services that wait and
+of open findings. An operator that stands by shows `landfall_leader 0` and counters that do not grow. When the
+lead changes hands, two may show the gauges between one scrape and the next, so queries aggregate them as
+in [See what is full](../guides/watch-pools.md).
 
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |";
@@ -104,8 +108,9 @@ pub(super) fn files() -> Result<Vec<File>, Error> {
 /// Help by name of everything the operator registers.
 fn registered() -> BTreeMap<String, String> {
     let mut registry = Registry::default();
-    landfall::metrics::register(&mut registry, &Leadership::always());
-    landfall_controllers::services::Metrics::register(&mut registry);
+    let leadership = Leadership::always();
+    landfall::metrics::register(&mut registry, &leadership);
+    landfall_controllers::services::Metrics::register(&mut registry, &leadership);
     let mut found = from_descriptors(&format!("{registry:?}"));
     let mut encoded = String::new();
     // Writing to a string fails only if a metric does; then it is missing, and the caller says so.

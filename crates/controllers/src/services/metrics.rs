@@ -1,16 +1,18 @@
 //! What the allocator counts. Label values are bounded: words from closed lists, and pool names.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use landfall_api::Finding;
 use landfall_ipam::{Family as AddressFamily, Reason};
 use prometheus_client::{
-    encoding::EncodeLabelSet,
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
 
 use super::plan::Planner;
+use crate::leadership::Leadership;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Write {
@@ -57,7 +59,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Makes the metrics and registers them.
-    pub fn register(registry: &mut Registry) -> Self {
+    pub fn register(registry: &mut Registry, leadership: &Leadership) -> Self {
         let metrics = Self {
             writes: Family::default(),
             pending: Family::default(),
@@ -74,21 +76,6 @@ impl Metrics {
             "landfall_calls",
             "Calls to the API server by effect and result",
             metrics.writes.clone(),
-        );
-        registry.register(
-            "landfall_services_pending",
-            "Services that wait for an address, by reason",
-            metrics.pending.clone(),
-        );
-        registry.register(
-            "landfall_pool_addresses",
-            "Addresses of a pool, by family and state: capacity, used, free",
-            metrics.pools.clone(),
-        );
-        registry.register(
-            "landfall_pool_services_waiting",
-            "Services that would be served by a pool and wait for it",
-            metrics.waiting.clone(),
         );
         registry.register_with_unit(
             "landfall_plan",
@@ -113,15 +100,12 @@ impl Metrics {
             metrics.findings.clone(),
         );
         registry.register(
-            "landfall_repair_open",
-            "What repair found when it last looked, by kind",
-            metrics.open_findings.clone(),
-        );
-        registry.register(
             "landfall_claims_collected",
             "Claims released because the Service they named did not come back",
             metrics.collected.clone(),
         );
+        let state = State { leadership: leadership.clone(), metrics: metrics.clone() };
+        registry.register_collector(Box::new(state));
         metrics
     }
 
@@ -174,6 +158,46 @@ impl Metrics {
             let waiting = i64::try_from(planner.waiting_for(&view.name)).unwrap_or(i64::MAX);
             self.waiting.get_or_create(&PoolWaiting { pool }).set(waiting);
         }
+    }
+}
+
+/// The gauges of what the planner knows, which only the leader tells: what a standby or a deposed
+/// leader knows may be long over. Asked at each scrape, because a process that slept past its lease
+/// may be scraped before anything else happens in it.
+#[derive(Debug)]
+struct State {
+    leadership: Leadership,
+    metrics: Metrics,
+}
+
+impl Collector for State {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        if !self.leadership.is_leader() {
+            return Ok(());
+        }
+        let Metrics { pending, pools, waiting, open_findings, .. } = &self.metrics;
+        let gauges: [(_, _, &dyn EncodeMetric); 4] = [
+            ("landfall_services_pending", "Services that wait for an address, by reason", pending),
+            (
+                "landfall_pool_addresses",
+                "Addresses of a pool, by family and state: capacity, used, free",
+                pools,
+            ),
+            (
+                "landfall_pool_services_waiting",
+                "Services that would be served by a pool and wait for it",
+                waiting,
+            ),
+            (
+                "landfall_repair_open",
+                "What repair found when it last looked, by kind",
+                open_findings,
+            ),
+        ];
+        for (name, help, gauge) in gauges {
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        Ok(())
     }
 }
 

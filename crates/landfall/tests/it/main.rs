@@ -2,6 +2,8 @@
 
 mod admission;
 #[cfg(test)]
+mod alerts;
+#[cfg(test)]
 mod chaos;
 mod cli;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use landfall_testkit::builders::{load_balancer, pool};
 use landfall_testkit::cluster::Recorder;
 use landfall_testkit::install::NAMESPACE;
 use landfall_testkit::proxy::Action;
-use landfall_testkit::wait;
+use landfall_testkit::{Operator, wait};
 use serde_json::json;
 
 use super::many::{all_served, burst, churn};
@@ -117,4 +117,46 @@ async fn a_deleted_lease_is_free() {
     leads(&operator).await.unwrap_err();
     leases(&arena).delete(LEASE_NAME, &DeleteParams::default()).await.unwrap();
     comes_to_lead(&operator).await;
+}
+
+/// Which of the gauges that tell the state of the cluster an operator shows.
+async fn gauges(operator: &Operator) -> Vec<&'static str> {
+    let text = operator.metrics().await.unwrap();
+    let mut shown = vec![
+        "landfall_pool_addresses",
+        "landfall_pool_services_waiting",
+        "landfall_repair_open",
+        "landfall_services_pending",
+    ];
+    shown.retain(|name| text.contains(name));
+    shown
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_leader_shows_gauges_of_pools_and_services() {
+    let arena = arena().await;
+    let tenant = arena.tenant("succession-gauges").await;
+    tenant.pool(pool("succession-gauges", &["10.13.2.0/24"])).await;
+    let first = arena.operator_with(&[]).await;
+    comes_to_lead(&first).await;
+    let second = arena.operator_with(&[]).await;
+    second.wait_ready(LONG).await.unwrap();
+    let shows_all = async |operator: &Operator| {
+        wait::until("the gauges of the leader", LONG, async || {
+            let text = operator.metrics().await.unwrap();
+            let pool = r#"landfall_pool_addresses{pool="IPGroup/succession-gauges""#;
+            text.contains(pool) && gauges(operator).await.len() == 4
+        })
+        .await
+        .unwrap();
+    };
+    shows_all(&first).await;
+    assert_eq!(gauges(&second).await, [""; 0], "a standby");
+
+    first.stop_signal().unwrap();
+    comes_to_lead(&second).await;
+    shows_all(&second).await;
+    first.cont_signal().unwrap();
+    assert_eq!(gauges(&first).await, [""; 0], "a deposed leader that wakes up");
+    shows_all(&second).await;
 }
