@@ -84,6 +84,8 @@ impl Operators {
             let kubeconfig = install.kubeconfig(plane, &proxy.url()).await?;
             let mut flags = vec!["--namespace".to_owned(), install.namespace().to_owned()];
             flags.extend((!elected).then(|| UNELECTED.to_owned()));
+            // One that crashes is started again in its Pod.
+            flags.push(format!("--pod-uid=member-{number}"));
             let operator = spawn(binary, &kubeconfig, &flags).await?;
             members.push(Member { proxy, operator, kubeconfig, flags });
         }

@@ -45,7 +45,7 @@ async fn an_idle_operator_asks_nothing_plans_nothing_and_a_restart_writes_nothin
     quiet(&proxy).await;
     let before = rounds_of_planning(&operator).await;
     let mark = proxy.mark();
-    wait::until("more renewals", LONG, async || proxy.requests_since(mark).len() >= 2)
+    wait::until("more renewals", LONG, async || proxy.requests_since(mark).len() >= 4)
         .await
         .unwrap();
     let seen = proxy.requests_since(mark);
@@ -58,7 +58,7 @@ async fn an_idle_operator_asks_nothing_plans_nothing_and_a_restart_writes_nothin
     tenant.create(load_balancer("plain").of_type("ClusterIP")).await;
     tenant.patch("s00", json!({"metadata": {"labels": {"touched": "yes"}}})).await;
     tenant.patch("foreign", json!({"metadata": {"labels": {"touched": "yes"}}})).await;
-    wait::until("more renewals", LONG, async || proxy.requests_since(mark).len() >= 2)
+    wait::until("more renewals", LONG, async || proxy.requests_since(mark).len() >= 4)
         .await
         .unwrap();
     let seen = proxy.requests_since(mark);
