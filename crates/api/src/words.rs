@@ -122,6 +122,8 @@ pub const MOST_EXTERNAL_IPS: usize = 64;
 pub const MOST_LABELS: usize = 128;
 /// Most finalizers of a Service that leftovers are looked for among.
 pub const MOST_FINALIZERS: usize = 64;
+/// Longest value of an annotation that is read: longer than any list within these bounds.
+pub const LONGEST_VALUE: usize = 16 * 1024;
 /// Longest piece of a user's text that is repeated in a message.
 const LONGEST_EXCERPT: usize = 64;
 
@@ -171,6 +173,20 @@ pub fn bounded_entries<'a>(
         listed.push(entry);
     }
     Ok(listed)
+}
+
+/// The annotations on Services that are looked at.
+pub fn read_on_services() -> impl Iterator<Item = &'static str> {
+    let ours = WORDS.iter().filter(|word| word.place == "Service annotation").map(|word| word.key);
+    let sharing = SHARING_KEYS.iter();
+    let sharing = sharing.flat_map(|source| [Some(source.key), source.with, source.other_pods]);
+    let requests = ADDRESS_REQUESTS_LEFT.iter().chain(POOL_REQUESTS_LEFT).copied();
+    ours.chain(sharing.flatten()).chain(requests)
+}
+
+/// Whether an annotation on a Service is one of them.
+pub fn is_read_on_services(key: &str) -> bool {
+    read_on_services().any(|read| read == key)
 }
 
 /// The beginning of a user's text, for a message.

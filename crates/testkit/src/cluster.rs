@@ -96,10 +96,12 @@ pub async fn settled(client: &Client, deadline: Duration) -> Result<Snapshot, Ti
 }
 
 /// The addresses in a Service's published place, in order: the annotation that kube-vip reads, if it
-/// has one, else the status.
+/// bears the label that goes with it, else the status. An annotation alone is what a user asks for.
 pub fn shown(service: &Service) -> Vec<IpAddr> {
+    let labels = service.metadata.labels.as_ref();
+    let label = labels.and_then(|labels| labels.get(words::LABEL_IMPLEMENTATION));
     let annotated = kube_vip::addresses(&service.metadata).first;
-    if !annotated.is_empty() {
+    if label.is_some_and(|value| value == words::IMPLEMENTATION_KUBE_VIP) && !annotated.is_empty() {
         return annotated;
     }
     in_status(service)

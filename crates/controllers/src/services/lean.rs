@@ -1,28 +1,34 @@
-//! Services as they are read here: without `managedFields`, the largest part of many objects, which
-//! nobody here looks at.
+//! Services as they are read here: without `managedFields`, the largest part of many objects, and of
+//! everything else only as much as is looked at. A user may fill an object up to what the API server
+//! takes, and many of them are in memory at once while they are listed.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, fmt, marker::PhantomData};
 
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{Service, ServiceSpec, ServiceStatus},
+    api::core::v1::{Service, ServicePort, ServiceSpec, ServiceStatus},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use kube::Resource;
-use serde::{Deserialize, Deserializer};
+use landfall_api::{Holder, words};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
 
 /// A Service whose metadata is read only as far as it is needed.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LeanService {
     #[serde(deserialize_with = "lean")]
     metadata: ObjectMeta,
-    spec: Option<ServiceSpec>,
+    spec: Option<LeanSpec>,
     status: Option<ServiceStatus>,
 }
 
 impl From<LeanService> for Service {
     fn from(lean: LeanService) -> Self {
-        Self { metadata: lean.metadata, spec: lean.spec, status: lean.status }
+        let spec = lean.spec.map(Into::into);
+        Self { metadata: lean.metadata, spec, status: lean.status }
     }
 }
 
@@ -65,9 +71,180 @@ struct LeanMeta {
     resource_version: Option<String>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-    finalizers: Option<Vec<String>>,
+    #[serde(default)]
+    labels: Few<Entries, { words::MOST_LABELS + 1 }>,
+    #[serde(default)]
+    annotations: Few<Annotations, { usize::MAX }>,
+    #[serde(default)]
+    finalizers: Few<Vec<String>, { words::MOST_FINALIZERS + 1 }>,
+}
+
+/// What is read of a Service's spec.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LeanSpec {
+    #[serde(rename = "type")]
+    type_: Option<String>,
+    #[serde(default)]
+    ip_families: Few<Vec<String>, 4>,
+    ip_family_policy: Option<String>,
+    load_balancer_class: Option<String>,
+    #[serde(rename = "loadBalancerIP")]
+    load_balancer_ip: Option<String>,
+    #[serde(rename = "externalIPs", default)]
+    external_ips: Few<Vec<String>, { words::MOST_EXTERNAL_IPS }>,
+    external_traffic_policy: Option<String>,
+    #[serde(default)]
+    ports: Few<Vec<ServicePort>, { Holder::MOST_PORTS + 1 }>,
+    #[serde(default)]
+    selector: Few<Entries, LONGEST_SELECTOR>,
+}
+
+/// A selector with more pairs is longer than any that is compared.
+const LONGEST_SELECTOR: usize = Holder::LONGEST_SELECTOR / 2;
+
+impl From<LeanSpec> for ServiceSpec {
+    fn from(lean: LeanSpec) -> Self {
+        Self {
+            type_: lean.type_,
+            ip_families: lean.ip_families.some(),
+            ip_family_policy: lean.ip_family_policy,
+            load_balancer_class: lean.load_balancer_class,
+            load_balancer_ip: lean.load_balancer_ip,
+            external_ips: lean.external_ips.some(),
+            external_traffic_policy: lean.external_traffic_policy,
+            ports: lean.ports.some(),
+            selector: lean.selector.some().map(|entries| entries.0),
+            ..Self::default()
+        }
+    }
+}
+
+/// The first entries of a list or map, of which the rest is not kept. One more than anybody may have
+/// tells that there are too many.
+#[derive(Clone, Debug)]
+struct Few<C, const MOST: usize>(Option<C>);
+
+impl<C, const MOST: usize> Default for Few<C, MOST> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<C, const MOST: usize> Few<C, MOST> {
+    fn some(self) -> Option<C> {
+        self.0
+    }
+}
+
+/// Labels, or the pairs of a selector.
+#[derive(Clone, Debug, Default)]
+struct Entries(BTreeMap<String, String>);
+
+/// Annotations that are looked at.
+#[derive(Clone, Debug, Default)]
+struct Annotations(BTreeMap<String, String>);
+
+/// What a [`Few`] is made of.
+trait Collect: Default {
+    fn from_list<'de, A: SeqAccess<'de>>(_: A, _most: usize) -> Result<Self, A::Error> {
+        Err(serde::de::Error::custom("expected a map"))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(_: A, _most: usize) -> Result<Self, A::Error> {
+        Err(serde::de::Error::custom("expected a list"))
+    }
+}
+
+impl<T: for<'a> Deserialize<'a>> Collect for Vec<T> {
+    fn from_list<'de, A: SeqAccess<'de>>(mut list: A, most: usize) -> Result<Self, A::Error> {
+        let mut kept = Self::new();
+        while kept.len() < most {
+            match list.next_element()? {
+                Some(entry) => kept.push(entry),
+                None => return Ok(kept),
+            }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(kept)
+    }
+}
+
+impl Collect for Entries {
+    fn from_map<'de, A: MapAccess<'de>>(mut map: A, most: usize) -> Result<Self, A::Error> {
+        let mut kept = Self::default();
+        while kept.0.len() < most {
+            match map.next_entry()? {
+                Some((key, value)) => drop(kept.0.insert(key, value)),
+                None => return Ok(kept),
+            }
+        }
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(kept)
+    }
+}
+
+impl Collect for Annotations {
+    fn from_map<'de, A: MapAccess<'de>>(mut map: A, _most: usize) -> Result<Self, A::Error> {
+        let mut kept = Self::default();
+        while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+            if words::is_read_on_services(&key) {
+                let Text(value) = map.next_value()?;
+                kept.0.insert(key.into_owned(), value);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// The value of an annotation, cut where no reader looks further.
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Cut;
+        impl Visitor<'_> for Cut {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
+                let end = text.floor_char_boundary(words::LONGEST_VALUE);
+                Ok(Text(text.split_at(end).0.to_owned()))
+            }
+        }
+        deserializer.deserialize_str(Cut)
+    }
+}
+
+impl<'de, C: Collect, const MOST: usize> Deserialize<'de> for Few<C, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct First<C, const MOST: usize>(PhantomData<C>);
+        impl<'de, C: Collect, const MOST: usize> Visitor<'de> for First<C, MOST> {
+            type Value = Few<C, MOST>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list or a map")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Few(None))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+                C::from_list(list, MOST).map(|kept| Few(Some(kept)))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                C::from_map(map, MOST).map(|kept| Few(Some(kept)))
+            }
+        }
+        deserializer.deserialize_any(First(PhantomData))
+    }
 }
 
 fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
@@ -79,9 +256,9 @@ fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
         resource_version: lean.resource_version,
         creation_timestamp: lean.creation_timestamp,
         deletion_timestamp: lean.deletion_timestamp,
-        labels: lean.labels,
-        annotations: lean.annotations,
-        finalizers: lean.finalizers,
+        labels: lean.labels.some().map(|entries| entries.0),
+        annotations: lean.annotations.some().map(|kept| kept.0),
+        finalizers: lean.finalizers.some(),
         ..ObjectMeta::default()
     })
 }
@@ -124,5 +301,44 @@ mod tests {
         assert_eq!(observe::external_ips(&lean), observe::external_ips(&whole));
         assert!(observe::leftover(&lean).is_some());
         assert_eq!(observe::leftover(&lean), observe::leftover(&whole));
+    }
+
+    /// Bytes that the views of a Service keep, apart from what they are made of themselves.
+    fn kept(service: &Service) -> usize {
+        let view = observe::service(service);
+        let text = format!("{view:?}{:?}", observe::leftover(service));
+        text.len() + observe::external_ips(service).len() * size_of::<std::net::IpAddr>()
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(16))]
+
+        /// What is kept of an object is bounded by what its readers keep, whatever a user writes.
+        #[test]
+        fn a_view_stays_small_whatever_the_object(
+            count in 0..20_000_usize,
+            entry in "[a-z0-9.:,/ ]{0,20}",
+            annotation in proptest::sample::select(words::read_on_services().collect::<Vec<_>>()),
+            kind in proptest::sample::select(vec!["LoadBalancer", "ClusterIP"]),
+        ) {
+            let list: Vec<_> = (0..count).map(|n| format!("{entry}{n}")).collect();
+            let map: BTreeMap<_, _> = list.iter().map(|key| (key.clone(), entry.clone())).collect();
+            let ports: Vec<_> = (0..count).map(|port| json!({"port": port})).collect();
+            let object = json!({
+                "metadata": {
+                    "name": "web", "namespace": "shop", "labels": map, "finalizers": list,
+                    "annotations": {annotation: list.join(","), "other": entry.repeat(count)},
+                },
+                "spec": {
+                    "type": kind, "externalIPs": list, "ports": ports, "selector": map,
+                    "ipFamilies": ["IPv4"],
+                },
+            });
+            let text = object.to_string();
+            let lean: LeanService = serde_json::from_str(&text).unwrap();
+            let bytes = kept(&Service::from(lean));
+            // 64 KiB for ports that are shared and 20 times as much as a usual Service for the rest.
+            proptest::prop_assert!(bytes < 150_000, "{} bytes kept of {}", bytes, text.len());
+        }
     }
 }

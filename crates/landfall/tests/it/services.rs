@@ -15,4 +15,5 @@ mod sharing;
 mod stale;
 mod stops;
 mod succession;
+mod tenants;
 mod waking;
