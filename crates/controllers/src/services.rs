@@ -260,7 +260,11 @@ impl Allocator {
                     Failure::Refused(words) | Failure::Blocked(words) | Failure::Unknown(words) => {
                         warn!(effect = ?report.effect, words, "a call failed");
                     }
-                    Failure::Exists | Failure::Conflict | Failure::NotFound | Failure::NotSent => {
+                    Failure::Exists
+                    | Failure::Conflict
+                    | Failure::NotFound
+                    | Failure::Throttled(_)
+                    | Failure::NotSent => {
                         debug!(effect = word, ?failure, "a call did not hold");
                     }
                 }

@@ -4,7 +4,7 @@ use alloc::{string::String, vec::Vec};
 use core::fmt;
 
 /// What a holder agrees to and needs on an address that it would share.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// Only holders with the same key share; without one it shares with nobody.
     pub key: Option<String>,

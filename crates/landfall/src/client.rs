@@ -3,8 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::http::header::RETRY_AFTER;
+use axum::http::{Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use kube::client::{ClientBuilder, DynBody};
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use serde_json::json;
+use tower::BoxError;
+use tower::util::MapResponseLayer;
 
 /// Long enough for a slow TLS handshake, short enough to try again within a renew deadline.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,7 +88,10 @@ impl Cluster {
 
     /// A new client with connections of its own.
     pub fn client(&self) -> Result<Client, Error> {
-        Client::try_from(self.config.clone()).map_err(|source| Error::Client {
+        let builder = ClientBuilder::try_from(self.config.clone());
+        let client = builder
+            .map(|builder| builder.with_layer(&MapResponseLayer::new(with_time_to_wait)).build());
+        client.map_err(|source| Error::Client {
             url: self.url(),
             origin: self.origin.clone(),
             source: Box::new(source),
@@ -104,6 +114,29 @@ impl Cluster {
     }
 }
 
+/// Puts the time to wait where kube looks for it: the API server's flow control says it in a header,
+/// beside a text that is no `Status`.
+fn with_time_to_wait(response: Response<Box<DynBody>>) -> Response<Box<DynBody>> {
+    let told =
+        response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    let Some(retry_after_seconds): Option<u32> =
+        told.filter(|_| response.status() == StatusCode::TOO_MANY_REQUESTS)
+    else {
+        return response;
+    };
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": "too many requests",
+        "reason": "TooManyRequests",
+        "code": response.status().as_u16(),
+        "details": {"retryAfterSeconds": retry_after_seconds},
+    });
+    let body = Full::from(status.to_string()).map_err(BoxError::from);
+    response.map(|_| Box::new(body) as Box<DynBody>)
+}
+
 /// kube answers "default" for a context without a namespace, which nobody meant.
 fn context_namespace(read: &Kubeconfig) -> Option<String> {
     let current = read.current_context.as_deref()?;
@@ -113,6 +146,8 @@ fn context_namespace(read: &Kubeconfig) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
+
     use super::*;
     use crate::report;
 
@@ -147,6 +182,29 @@ mod tests {
         assert!(!cluster.config.default_retry);
         assert_eq!(cluster.config.connect_timeout, Some(CONNECT_TIMEOUT));
         cluster.client().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_throttled_call_tells_how_long_to_wait() {
+        for (status, header, expected) in [
+            (429, Some("7"), Some(7)),
+            (429, None, None),
+            (429, Some("tomorrow"), None),
+            (503, Some("7"), None),
+        ] {
+            let mut response = Response::builder().status(status);
+            if let Some(header) = header {
+                response = response.header(RETRY_AFTER, header);
+            }
+            let body = Full::from("Too many requests").map_err(BoxError::from);
+            let body: Box<DynBody> = Box::new(body);
+            let given = with_time_to_wait(response.body(body).unwrap());
+            assert_eq!(given.status().as_u16(), status);
+            let text = given.into_body().collect().await.unwrap().to_bytes();
+            let read: Option<Status> = serde_json::from_slice(&text).ok();
+            let told = read.and_then(|read| Some(read.details?.retry_after_seconds));
+            assert_eq!(told, expected, "{status} {header:?}");
+        }
     }
 
     #[tokio::test]

@@ -103,6 +103,9 @@ pub enum Action {
     Pass,
     /// Answer with this status, as an API server in trouble would; it is never asked.
     Answer(StatusCode),
+    /// Answer that there are too many requests, and that another may come after so many seconds: in a
+    /// header and as plain text, as the API server's flow control does. It is never asked.
+    Throttle(u32),
     /// Let it be done, then answer with this status all the same.
     Deny(StatusCode),
     /// Let it be done, then cut the connection instead of replying.
@@ -139,6 +142,7 @@ impl fmt::Display for Action {
         match self {
             Self::Pass => f.write_str("passed"),
             Self::Answer(status) => write!(f, "answered {}", status.as_u16()),
+            Self::Throttle(_) => f.write_str("throttled"),
             Self::Deny(status) => write!(f, "done, then answered {}", status.as_u16()),
             Self::LoseReply => f.write_str("reply lost"),
             Self::HalveReply => f.write_str("reply cut"),

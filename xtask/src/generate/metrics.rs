@@ -47,7 +47,7 @@ const METRICS: &[Metric] = &[
         suffix: "_total",
         kind: "counter",
         labels: "`effect`: `take`, `touch`, `publish`, `annotate`, `clean_up`, `release`, `expire`, `look`, `pool_status`, `event`; \
-                 `result`: `done`, `exists`, `conflict`, `not_found`, `refused`, `blocked`, `unknown`, `not_sent`",
+                 `result`: `done`, `exists`, `conflict`, `not_found`, `refused`, `blocked`, `throttled`, `unknown`, `not_sent`",
     },
     Metric {
         name: "landfall_services_pending",

@@ -133,17 +133,15 @@ impl Planner {
                 }
                 self.take_in(&effect, answer);
                 if kept {
-                    self.set_back(&key, None, now);
+                    self.set_back(&key, None, Duration::ZERO, now);
                 }
             }
             Err(Failure::Refused(words) | Failure::Blocked(words)) => {
-                self.set_back(&key, Some(words), now);
+                self.set_back(&key, Some(words), Duration::ZERO, now);
             }
             // What we know is out of date; the watch brings the rest.
-            Err(Failure::Conflict | Failure::NotFound | Failure::Exists | Failure::Unknown(_)) => {
-                self.set_back(&key, None, now);
-            }
             Err(Failure::NotSent) => {}
+            Err(failure) => self.set_back(&key, None, failure.asked_to_wait(), now),
         }
         self.calls.remove(&key);
         if let Some(addr) = addr {
@@ -155,9 +153,9 @@ impl Planner {
         self.dirty.insert(key);
     }
 
-    fn set_back(&mut self, key: &Key, words: Option<String>, now: Now) {
+    fn set_back(&mut self, key: &Key, words: Option<String>, wait: Duration, now: Now) {
         let tries = self.setbacks.get(key).map_or(0, |setback| setback.delay.tries);
-        let delay = delay_after(tries, now);
+        let delay = delay_after(tries, now).at_least(wait, now);
         self.setbacks.insert(key.clone(), Setback { delay, words });
     }
 

@@ -443,6 +443,10 @@ pub(crate) fn failure(error: &kube::Error) -> Failure {
         (409, "AlreadyExists") => Failure::Exists,
         (409, _) => Failure::Conflict,
         (404, _) => Failure::NotFound,
+        (429, _) => {
+            let wait = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+            Failure::Throttled(Duration::from_secs(wait.into()))
+        }
         (400..=408 | 411..=428, _) => Failure::Refused(status.message.clone()),
         (500, _) if status.message.contains("failed calling webhook") => {
             Failure::Blocked(webhook_explained(&status.message))

@@ -1,6 +1,6 @@
 //! What the planner asks for, and what came of it.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use landfall_api::IPGroupStatus;
@@ -217,6 +217,8 @@ pub(crate) enum Failure {
     Refused(String),
     /// A webhook that nobody answers for says no, and does so to every write of the kind.
     Blocked(String),
+    /// The API server has too much to do: it did nothing, and asks to be left alone for so long.
+    Throttled(Duration),
     /// It may have happened or not.
     Unknown(String),
     /// It was never sent: we do not lead.
@@ -232,8 +234,23 @@ impl Failure {
             Self::NotFound => "not_found",
             Self::Refused(_) => "refused",
             Self::Blocked(_) => "blocked",
+            Self::Throttled(_) => "throttled",
             Self::Unknown(_) => "unknown",
             Self::NotSent => "not_sent",
+        }
+    }
+
+    /// How long the API server asked to be left alone.
+    pub(crate) const fn asked_to_wait(&self) -> Duration {
+        match self {
+            Self::Throttled(wait) => *wait,
+            Self::Exists
+            | Self::Conflict
+            | Self::NotFound
+            | Self::Refused(_)
+            | Self::Blocked(_)
+            | Self::Unknown(_)
+            | Self::NotSent => Duration::ZERO,
         }
     }
 }

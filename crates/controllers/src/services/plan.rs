@@ -14,7 +14,9 @@ use jiff::Timestamp;
 use landfall_ipam::{Family, PoolName, Reason, Refusal};
 
 pub use self::repair::RepairMode;
-use self::{confirm::Doubts, damp::Damper, remind::Reminders, repair::Repair, turns::Turns};
+use self::{
+    confirm::Doubts, damp::Damper, due::Tries, remind::Reminders, repair::Repair, turns::Turns,
+};
 pub(crate) use self::{
     due::{Delay, delay_after},
     news::Watched,
@@ -138,6 +140,8 @@ pub(super) struct Planner {
     service_delays: BTreeMap<ServiceKey, (Delay, Option<String>)>,
     /// Releases that the live read forbade.
     release_delays: BTreeMap<IpAddr, Delay>,
+    /// How often in a row other calls failed.
+    tries: Tries,
     pool_next: BTreeMap<PoolName, Duration>,
     pool_calls: BTreeSet<PoolName>,
     /// What was told about the words of a pool.
@@ -336,7 +340,7 @@ impl Planner {
                 self.waiting.clear(key);
                 for (addr, pool) in takes {
                     match self.world.claim(addr).cloned() {
-                        Some(kept) => self.touch(&service, &kept, effects),
+                        Some(kept) => self.touch(&service, &kept, now, effects),
                         None => self.take(&service, addr, pool, effects),
                     }
                 }
@@ -448,7 +452,7 @@ impl Planner {
             .collect();
         if !inherited.is_empty() {
             for claim in &inherited {
-                self.touch(service, claim, effects);
+                self.touch(service, claim, now, effects);
             }
             return;
         }
@@ -479,7 +483,7 @@ impl Planner {
         let to_touch: Vec<_> = stale.chain(changed).collect();
         if !to_touch.is_empty() {
             for claim in &to_touch {
-                self.touch(service, claim, effects);
+                self.touch(service, claim, now, effects);
             }
             return;
         }
@@ -496,11 +500,20 @@ impl Planner {
         }
     }
 
-    fn touch(&mut self, service: &ServiceView, claim: &ClaimView, effects: &mut Vec<Effect>) {
+    fn touch(
+        &mut self,
+        service: &ServiceView,
+        claim: &ClaimView,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
         if !self.is_no_older_than(service, claim) {
             return;
         }
         let mut new = status::holder_now(service);
+        if self.is_held_back(&service.key, (claim.addr, &new.uid, &new.terms), now) {
+            return;
+        }
         let mut holders = claim.holders().to_vec();
         match holders.iter_mut().find(|holder| holder.key == service.key) {
             Some(holder) => {

@@ -227,6 +227,11 @@ impl Sim {
         count
     }
 
+    /// Whether an operator counts on something happening to the claim on an address.
+    pub(super) fn is_busy(&self, operator: usize, addr: IpAddr) -> bool {
+        self.operators[operator].planner.world().is_busy(addr)
+    }
+
     pub(super) fn calls(&self, operator: usize) -> usize {
         self.operators[operator].calls.len()
     }
@@ -264,6 +269,27 @@ impl Sim {
         let call = operator.calls.remove(call);
         let result = call.result.unwrap();
         operator.planner.on_report(Report { effect: call.effect, result }, now);
+    }
+
+    /// An operator plans, and every call is answered at once: by `server`, or as the cluster does
+    /// where that says nothing.
+    pub(super) fn play(
+        &mut self,
+        operator: usize,
+        mut server: impl FnMut(&Effect) -> Option<Result<Answer, Failure>>,
+    ) {
+        for kind in KINDS {
+            self.deliver(operator, kind, usize::MAX);
+        }
+        self.plan(operator);
+        for _ in 0..self.calls(operator) {
+            self.operators[operator].calls[0].result =
+                server(&self.operators[operator].calls[0].effect);
+            while self.operators[operator].calls[0].result.is_none() {
+                self.take_hold(operator, 0);
+            }
+            self.answer(operator, 0);
+        }
     }
 
     /// The answer is lost, or the call itself: the operator does not know. The call may still take

@@ -10,6 +10,7 @@ mod first_slice;
 mod idle;
 pub(crate) mod many;
 mod outsiders;
+mod patience;
 mod requests;
 mod sharing;
 mod stale;

@@ -116,6 +116,11 @@ async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) ->
             entry.answered(*status);
             return Ok(reply::refusal(*status));
         }
+        Action::Throttle(seconds) => {
+            state.count(&action);
+            entry.answered(StatusCode::TOO_MANY_REQUESTS);
+            return Ok(reply::throttled(*seconds));
+        }
         Action::Expire => {
             state.count(&action);
             entry.answered(StatusCode::OK);
@@ -169,6 +174,7 @@ async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) ->
         }
         Action::Pass
         | Action::Answer(_)
+        | Action::Throttle(_)
         | Action::Delay(_)
         | Action::Freeze
         | Action::HoldReply

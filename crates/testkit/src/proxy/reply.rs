@@ -6,7 +6,9 @@ use std::io;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
-use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_TYPE, HOST, HeaderMap, RETRY_AFTER, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
@@ -56,6 +58,15 @@ pub(super) fn halved(answer: Response<Body>) -> Reply {
 /// The body that an API server would send, for clients look into it.
 pub(super) fn refusal(status: StatusCode) -> Reply {
     of_json(status, &verdict(status))
+}
+
+/// What flow control answers instead of a `Status`.
+pub(super) fn throttled(seconds: u32) -> Reply {
+    let mut reply = of_bytes(Bytes::from("Too many requests, please try again later.\n"));
+    *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    reply
 }
 
 /// A watch that says at once that its version is too old, as an event and not as a status.

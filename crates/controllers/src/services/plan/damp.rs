@@ -3,12 +3,11 @@
 
 use std::{
     collections::BTreeMap,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    net::IpAddr,
+    hash::{DefaultHasher, Hash, Hasher as _},
     time::Duration,
 };
 
-use super::{Now, ServiceKey, due::delay_after, status::Said};
+use super::{Now, ServiceKey, due::delay_after};
 
 /// What is said again only after this long is not said again.
 const MEMORY: Duration = Duration::from_mins(5);
@@ -34,15 +33,9 @@ pub(super) struct Damper {
 
 impl Damper {
     /// Until when to wait before this is written, because it was written and undone too often.
-    pub(super) fn hold(
-        &mut self,
-        key: &ServiceKey,
-        ingress: Option<&[IpAddr]>,
-        said: Option<&Said>,
-        now: Now,
-    ) -> Option<Duration> {
+    pub(super) fn hold(&mut self, key: &ServiceKey, what: impl Hash, now: Now) -> Option<Duration> {
         let mut hasher = DefaultHasher::new();
-        (ingress, said).hash(&mut hasher);
+        what.hash(&mut hasher);
         let what = (key.clone(), hasher.finish());
         let recent = |last: &&mut Last| now.uptime < last.at.saturating_add(MEMORY);
         if let Some(last) = self.lately.get_mut(&what).filter(recent) {

@@ -1,10 +1,12 @@
 //! What is due by the clock alone: tries after a failure, live reads, reservations that end.
 
-use std::{net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use jiff::Timestamp;
+use landfall_ipam::PoolName;
 
 use super::{Busy, ClaimView, Effect, Now, Planner, ServiceKey};
+use crate::services::effect::Failure;
 
 /// How long to wait before another try, growing with each failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,12 @@ impl Delay {
         self.until.is_some_and(|until| until > now.uptime)
     }
 
+    /// Makes it last as long as the API server asked to be left alone, within reason.
+    pub(crate) fn at_least(self, wait: Duration, now: Now) -> Self {
+        let asked = now.uptime.saturating_add(wait.min(LONGEST_DELAY));
+        Self { until: self.until.max(Some(asked)), ..self }
+    }
+
     /// Ends it if its time has come; says whether it did just now.
     fn end(&mut self, now: Now) -> bool {
         let over = self.until.is_some() && !self.holds(now);
@@ -29,7 +37,18 @@ impl Delay {
     }
 }
 
-pub(super) const FIRST_DELAY: Duration = Duration::from_millis(250);
+/// How often in a row calls failed that are tried again by themselves.
+#[derive(Debug, Default)]
+pub(super) struct Tries {
+    /// Calls about a claim, since something newer was learned of it.
+    pub(super) claims: BTreeMap<IpAddr, u32>,
+    /// Looks at a Service, since one went through.
+    pub(super) looks: BTreeMap<ServiceKey, u32>,
+    /// Writes of a pool's status, since one went through.
+    pub(super) pools: BTreeMap<PoolName, u32>,
+}
+
+const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// Whoever tries on behalf of all waits no longer than after so many tries.
 pub(super) const PROBE_TRIES: u32 = 3;
 const LONGEST_DELAY: Duration = Duration::from_mins(1);
@@ -117,6 +136,38 @@ impl Planner {
             effects.push(Effect::Expire { addr, uid, version });
             self.world.busy.insert(addr, Busy::Writing(None));
         }
+    }
+
+    /// Looks at a claim when it has had time to change: a write of it did not hold. That may happen
+    /// to anybody once. Where nothing newer comes to light and the next write does not hold either,
+    /// there is more and more time in between.
+    pub(super) fn look_after_conflict(&mut self, addr: IpAddr, now: Now) {
+        let tries = self.tries.claims.entry(addr).or_default();
+        let at = tries.checked_sub(1).and_then(|again| delay_after(again, now).until);
+        *tries = tries.saturating_add(1);
+        self.look_at_claim(addr, at.unwrap_or(now.uptime), None);
+    }
+
+    /// Looks at a claim a while after a call about it failed, and later each time.
+    pub(super) fn look_at_claim_later(
+        &mut self,
+        addr: IpAddr,
+        failure: &Failure,
+        for_whom: Option<ServiceKey>,
+        now: Now,
+    ) {
+        let tries = self.tries.claims.entry(addr).or_default();
+        let delay = delay_after(*tries, now).at_least(failure.asked_to_wait(), now);
+        *tries = delay.tries;
+        self.look_at_claim(addr, delay.until.unwrap_or(now.uptime), for_whom);
+    }
+
+    /// Looks at a Service a while after a call about it failed, and later each time.
+    pub(super) fn look_at_service_later(&mut self, key: &ServiceKey, failure: &Failure, now: Now) {
+        let tries = self.tries.looks.entry(key.clone()).or_default();
+        let delay = delay_after(*tries, now).at_least(failure.asked_to_wait(), now);
+        *tries = delay.tries;
+        self.looks.insert(key.clone(), delay.until.unwrap_or(now.uptime));
     }
 
     pub(super) fn look_at_claim(

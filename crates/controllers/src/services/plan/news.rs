@@ -115,6 +115,7 @@ impl Planner {
         }
         self.wake_about(addr);
         self.release_delays.remove(&addr);
+        self.tries.claims.remove(&addr);
         self.repair.stir_claim(addr);
         self.settle(addr);
     }
@@ -124,6 +125,7 @@ impl Planner {
         self.unindex_claim(old);
         self.forget_those_without_claims(old);
         self.release_delays.remove(&old.addr);
+        self.tries.claims.remove(&old.addr);
         self.repair.stir_claim(old.addr);
         self.settle(old.addr);
         self.wake_about(old.addr);
@@ -339,6 +341,7 @@ impl Planner {
         self.pools_changed = true;
         self.pool_next.remove(name);
         self.pool_notes.remove(name);
+        self.tries.pools.remove(name);
     }
 
     fn on_namespaces(&mut self, watched: Watched<String, BTreeMap<String, String>>) {

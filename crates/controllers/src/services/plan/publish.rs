@@ -1,9 +1,9 @@
 //! What a Service is to show and say, written where it belongs.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{hash::Hash, net::IpAddr, sync::Arc};
 
 use super::{
-    Delay, Effect, Now, Place, Planner, Request, ServiceView, decide,
+    Delay, Effect, Now, Place, Planner, Request, ServiceKey, ServiceView, decide,
     status::{self, Said},
 };
 
@@ -58,7 +58,7 @@ impl Planner {
         now: Now,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        if self.is_held_back(service, addrs.as_deref(), said, now) {
+        if self.is_held_back(&service.key, (addrs.as_deref(), said), now) {
             return true;
         }
         // Only what a pool chose goes where the pool says.
@@ -84,17 +84,11 @@ impl Planner {
         true
     }
 
-    /// Whether the same was written and undone too often, so that it must wait.
-    fn is_held_back(
-        &mut self,
-        service: &ServiceView,
-        shown: Option<&[IpAddr]>,
-        said: Option<&Said>,
-        now: Now,
-    ) -> bool {
-        let Some(until) = self.damper.hold(&service.key, shown, said, now) else { return false };
+    /// Whether the same was written for a Service and undone too often, so that it must wait.
+    pub(super) fn is_held_back(&mut self, key: &ServiceKey, what: impl Hash, now: Now) -> bool {
+        let Some(until) = self.damper.hold(key, what, now) else { return false };
         let delay = Delay { until: Some(until), tries: 0 };
-        self.service_delays.insert(service.key.clone(), (delay, None));
+        self.service_delays.insert(key.clone(), (delay, None));
         true
     }
 
@@ -136,7 +130,7 @@ impl Planner {
         if ingress.is_none() && (!changed || as_it_came) {
             return false;
         }
-        if self.is_held_back(service, ingress.as_deref(), said, now) {
+        if self.is_held_back(&service.key, (ingress.as_deref(), said), now) {
             return true;
         }
         let note = said.and_then(|said| said.note(service));

@@ -3,8 +3,8 @@
 use std::{net::IpAddr, time::Duration};
 
 use super::{
-    About, Blocked, Busy, ClaimView, Effect, Note, Now, Planner, ServiceKey, Source,
-    due::{Delay, FIRST_DELAY, PROBE_TRIES, delay_after},
+    About, Blocked, Busy, ClaimView, Effect, Note, Now, Planner, PoolName, ServiceKey, Source,
+    due::{Delay, PROBE_TRIES, delay_after},
 };
 use crate::services::{
     effect::{Answer, Failure, Report},
@@ -69,6 +69,9 @@ impl Planner {
                 None
             }
             Effect::LookAtService { key, known } => {
+                if matches!(result, Ok(_) | Err(Failure::NotSent)) {
+                    self.tries.looks.remove(&key);
+                }
                 match result {
                     Ok(Answer::NoService) => {
                         self.looked_at(&key);
@@ -81,9 +84,7 @@ impl Planner {
                         self.looked_at(&key);
                     }
                     Err(Failure::NotSent) => {}
-                    Err(_) => {
-                        self.looks.insert(key.clone(), soon(now));
-                    }
+                    Err(failure) => self.look_at_service_later(&key, &failure, now),
                 }
                 self.end_call(&key);
                 self.mark(&key);
@@ -93,11 +94,16 @@ impl Planner {
                 self.pool_calls.remove(&pool);
                 self.repair.told(&pool);
                 self.status_dirty = true;
-                if let Ok(Answer::Pool(view)) = result
-                    && self.world.pool(&pool).is_some()
-                {
-                    let version = view.version;
-                    self.put_pool(pool, version, *view, Source::Own);
+                match result {
+                    Ok(Answer::Pool(view)) => {
+                        self.tries.pools.remove(&pool);
+                        if self.world.pool(&pool).is_some() {
+                            let version = view.version;
+                            self.put_pool(pool, version, *view, Source::Own);
+                        }
+                    }
+                    Ok(_) | Err(Failure::NotSent) => {}
+                    Err(failure) => self.delay_pool_status(pool, &failure, now),
                 }
                 None
             }
@@ -125,18 +131,24 @@ impl Planner {
             Ok(Answer::Claim(claim)) => self.take_in_claim(addr, claim),
             Ok(Answer::Kept) | Err(Failure::Refused(_)) => {
                 self.unbusy(addr);
-                self.delay_release(addr, now);
+                self.delay_release(addr, Duration::ZERO, now);
+            }
+            Err(Failure::Throttled(wait)) => {
+                self.unbusy(addr);
+                self.delay_release(addr, wait, now);
             }
             Err(Failure::Blocked(words)) => {
                 self.unbusy(addr);
-                self.delay_release(addr, now);
+                self.delay_release(addr, Duration::ZERO, now);
                 self.block(words, None);
             }
             Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
             Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
-                self.look_at_claim(addr, now.uptime, None);
+                self.look_after_conflict(addr, now);
             }
-            Err(Failure::Unknown(_)) => self.look_at_claim(addr, soon(now), None),
+            Err(failure @ Failure::Unknown(_)) => {
+                self.look_at_claim_later(addr, &failure, None, now);
+            }
         }
     }
 
@@ -162,22 +174,28 @@ impl Planner {
             // Taken by whoever was faster. Any other address will do meanwhile.
             Err(Failure::Exists | Failure::Conflict | Failure::NotFound) => {
                 self.end_call(key);
-                self.look_at_claim(addr, now.uptime, None);
+                self.look_after_conflict(addr, now);
+            }
+            // It did not happen: there is nothing to look at.
+            Err(Failure::Throttled(wait)) => {
+                self.unbusy(addr);
+                self.end_call(key);
+                self.delay_service(key, None, wait, now);
             }
             Err(Failure::Refused(words)) => {
                 self.unbusy(addr);
                 self.end_call(key);
-                self.delay_service(key, Some(words), now);
+                self.delay_service(key, Some(words), Duration::ZERO, now);
             }
             Err(Failure::Blocked(words)) => {
                 self.unbusy(addr);
                 self.end_call(key);
                 self.block(words.clone(), Some(key));
-                self.delay_service(key, Some(words), now);
+                self.delay_service(key, Some(words), Duration::ZERO, now);
             }
             // Until we know whether it happened, the Service gets no other address.
-            Err(Failure::Unknown(_)) => {
-                self.look_at_claim(addr, soon(now), Some(key.clone()));
+            Err(failure @ Failure::Unknown(_)) => {
+                self.look_at_claim_later(addr, &failure, Some(key.clone()), now);
                 return;
             }
         }
@@ -208,8 +226,8 @@ impl Planner {
                 self.confirm(addr);
             }
             Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
-            Err(_) => {
-                self.look_at_claim(addr, soon(now), for_whom);
+            Err(failure) => {
+                self.look_at_claim_later(addr, &failure, for_whom, now);
                 return;
             }
         }
@@ -219,7 +237,7 @@ impl Planner {
             self.recount(addr);
             if self.world.claim(addr).is_none() {
                 // It did not happen. Trying again at once would hammer whatever is in trouble.
-                self.delay_service(&key, None, now);
+                self.delay_service(&key, None, Duration::ZERO, now);
             }
             self.mark(&key);
         }
@@ -248,12 +266,12 @@ impl Planner {
                 self.looks.insert(key.clone(), now.uptime);
                 None
             }
-            Err(Failure::Unknown(_)) => {
-                self.looks.insert(key.clone(), soon(now));
+            Err(failure @ Failure::Unknown(_)) => {
+                self.look_at_service_later(key, &failure, now);
                 None
             }
-            Err(Failure::Refused(_) | Failure::Blocked(_)) => {
-                self.delay_service(key, None, now);
+            Err(failure @ (Failure::Refused(_) | Failure::Blocked(_) | Failure::Throttled(_))) => {
+                self.delay_service(key, None, failure.asked_to_wait(), now);
                 None
             }
             Err(Failure::NotSent) => None,
@@ -275,11 +293,9 @@ impl Planner {
                 self.repair.stir(key);
                 self.take_in_service(key, answer);
             }
-            // Somebody was faster; the watch brings what there is now.
-            Err(Failure::Conflict | Failure::NotFound | Failure::Exists | Failure::NotSent) => {}
-            Err(Failure::Refused(_) | Failure::Blocked(_) | Failure::Unknown(_)) => {
-                self.delay_service(key, None, now);
-            }
+            Err(Failure::NotSent) => {}
+            // Where somebody was faster, the watch brings what there is now.
+            Err(failure) => self.delay_service(key, None, failure.asked_to_wait(), now),
         }
         self.end_call(key);
         self.mark(key);
@@ -317,12 +333,21 @@ impl Planner {
         }
     }
 
-    fn delay_service(&mut self, key: &ServiceKey, refused: Option<String>, now: Now) {
+    /// Leaves a Service alone for a while that grows with each failure, and for as long as the API
+    /// server asked to be left alone.
+    fn delay_service(
+        &mut self,
+        key: &ServiceKey,
+        refused: Option<String>,
+        wait: Duration,
+        now: Now,
+    ) {
         let tries = self.service_delays.get(key).map_or(0, |(Delay { tries, .. }, _)| *tries);
         let probes =
             self.blocked.as_ref().is_some_and(|blocked| blocked.probe.as_ref() == Some(key));
         let tries = if probes { tries.min(PROBE_TRIES) } else { tries };
-        self.service_delays.insert(key.clone(), (delay_after(tries, now), refused));
+        let delay = delay_after(tries, now).at_least(wait, now);
+        self.service_delays.insert(key.clone(), (delay, refused));
     }
 
     /// A webhook refuses every write of a claim. The pools say so, and one Service keeps trying
@@ -347,9 +372,17 @@ impl Planner {
         }
     }
 
-    fn delay_release(&mut self, addr: IpAddr, now: Now) {
+    fn delay_release(&mut self, addr: IpAddr, wait: Duration, now: Now) {
         let tries = self.release_delays.get(&addr).map_or(0, |delay| delay.tries);
-        self.release_delays.insert(addr, delay_after(tries, now));
+        self.release_delays.insert(addr, delay_after(tries, now).at_least(wait, now));
+    }
+
+    fn delay_pool_status(&mut self, pool: PoolName, failure: &Failure, now: Now) {
+        let tries = self.tries.pools.get(&pool).copied().unwrap_or_default();
+        let delay = delay_after(tries, now).at_least(failure.asked_to_wait(), now);
+        self.tries.pools.insert(pool.clone(), delay.tries);
+        let next = self.pool_next.entry(pool).or_default();
+        *next = delay.until.unwrap_or_default().max(*next);
     }
 
     fn end_call(&mut self, key: &ServiceKey) {
@@ -372,9 +405,4 @@ impl Planner {
         self.settle(addr);
         self.mark_holders(addr);
     }
-}
-
-/// A short while after something went wrong in a way that may pass by itself.
-fn soon(now: Now) -> Duration {
-    now.uptime.saturating_add(FIRST_DELAY)
 }

@@ -9,6 +9,7 @@ use super::*;
 
 mod annotation;
 mod fallback;
+mod patience;
 mod promises;
 mod repair;
 mod sharing;
