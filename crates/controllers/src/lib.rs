@@ -2,6 +2,7 @@
 
 mod absent;
 mod engine;
+pub mod history;
 pub mod kinds;
 pub mod leadership;
 pub mod migration;
@@ -11,7 +12,7 @@ pub mod services;
 
 use std::sync::Arc;
 
-use self::{leadership::Leadership, readiness::Readiness};
+use self::{history::History, leadership::Leadership, readiness::Readiness};
 
 /// What every controller is given.
 #[derive(Clone)]
@@ -19,6 +20,7 @@ pub struct Context {
     pub client: kube::Client,
     pub leadership: Leadership,
     pub readiness: Readiness,
+    pub history: History,
     /// The name of this process in events.
     pub instance: Arc<str>,
 }

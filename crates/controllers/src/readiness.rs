@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Told as pending until [`Readiness::seal`], so that nothing counts as ready before it began.
 const REGISTRATION: &str = "registration";
@@ -37,6 +37,7 @@ impl State {
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     state: Arc<watch::Sender<State>>,
+    failures: Arc<Notify>,
 }
 
 impl Readiness {
@@ -57,6 +58,15 @@ impl Readiness {
         self.state.send_modify(|state| state.sealed = true);
     }
 
+    /// Begins again: nothing is ready until everything has been registered and listed once more.
+    /// What was registered before counts no longer.
+    pub fn restart(&self) {
+        self.state.send_modify(|state| {
+            state.missing.clear();
+            state.sealed = false;
+        });
+    }
+
     /// Whether registration is complete and every registered watch has listed once.
     pub fn is_ready(&self) -> bool {
         self.state.borrow().is_ready()
@@ -65,6 +75,11 @@ impl Readiness {
     /// What is missing, in order and each name once; empty exactly when ready.
     pub fn pending(&self) -> Vec<&'static str> {
         self.state.borrow().pending()
+    }
+
+    /// Waits until a watch has failed since this was asked last.
+    pub async fn watch_failed(&self) {
+        self.failures.notified().await;
     }
 
     /// Waits until [`is_ready`](Self::is_ready) holds.
@@ -90,6 +105,11 @@ impl Listed {
         async move {
             state.wait_for(|state| !state.missing.contains(&entry)).await.ok();
         }
+    }
+
+    /// The watch has failed, and goes on by itself.
+    pub fn failed(&self) {
+        self.readiness.failures.notify_one();
     }
 
     /// The watch has listed; later calls (a watch lists again after a lost connection) do nothing.
@@ -138,6 +158,23 @@ mod tests {
         assert_eq!(readiness.pending(), ["services"]);
         second.done();
         assert!(readiness.is_ready());
+    }
+
+    #[test]
+    fn after_a_restart_only_what_is_registered_from_then_on_counts() {
+        let readiness = Readiness::default();
+        let (listed, never) = (readiness.register("services"), readiness.register("ips"));
+        readiness.seal();
+        listed.done();
+        readiness.restart();
+        assert_eq!(readiness.pending(), ["registration"]);
+        let again = readiness.register("services");
+        readiness.seal();
+        listed.done();
+        assert_eq!(readiness.pending(), ["services"], "the old one cannot speak for the new one");
+        again.done();
+        assert!(readiness.is_ready());
+        drop(never);
     }
 
     #[test]

@@ -11,10 +11,10 @@ use tracing::{debug, info, warn};
 
 use self::{
     apply::Applier,
-    effect::{Effect, Failure, Report},
-    plan::{News, Planner},
+    effect::{Answer, Effect, Failure, Report},
+    plan::{News, Planner, Watched},
     queue::Queue,
-    view::ServiceKey,
+    view::{ServiceKey, Version},
 };
 pub use self::{
     classes::Classes,
@@ -25,6 +25,7 @@ pub use self::{
 use crate::{
     Context,
     engine::{self, Calls, NEWS, Now, Work, if_leading, wall},
+    history::{History, Known},
     kinds,
 };
 
@@ -84,6 +85,8 @@ pub fn run(
         notes: 0,
         applier,
         metrics,
+        past: context.history.rewinds(),
+        history: context.history,
         shown_at: None,
         show_again: false,
     };
@@ -132,6 +135,32 @@ fn watch_all(
     }
 }
 
+/// What a call came back with.
+struct Done {
+    report: Report,
+    /// What was known when it was sent of what it is about.
+    known: Known,
+    at: Timestamp,
+}
+
+/// The version of what a call was about, as the API server told it.
+fn version_of(effect: &Effect, answer: &Answer) -> Option<Version> {
+    let version = match answer {
+        Answer::Claim(claim) if !matches!(effect, Effect::Release { .. }) => Some(claim.version),
+        Answer::Service(service) => Some(service.version),
+        Answer::OtherService(version) => Some(*version),
+        Answer::Claim(_)
+        | Answer::NoClaim
+        | Answer::NoService
+        | Answer::Pool(_)
+        | Answer::Released { .. }
+        | Answer::Kept
+        | Answer::Done => None,
+    };
+    // One that cannot be read proves nothing.
+    version.filter(|version| *version != Version::default())
+}
+
 /// The planner with its hands.
 struct Allocator {
     planner: Planner,
@@ -140,6 +169,9 @@ struct Allocator {
     notes: usize,
     applier: Applier,
     metrics: Metrics,
+    history: History,
+    /// How often it had gone back when we began.
+    past: u64,
     /// When the gauges were last brought in line, and whether something happened since.
     shown_at: Option<Duration>,
     show_again: bool,
@@ -148,13 +180,22 @@ struct Allocator {
 impl Work for Allocator {
     const NAME: &'static str = "services";
     type News = News;
-    type Done = (Report, Timestamp);
+    type Done = Done;
 
     fn on_news(&mut self, news: News) {
+        if let News::Claims(Watched::Is(_, version, _) | Watched::IsNot(_, version)) = &news {
+            self.history.saw_claim(self.past, version.0);
+        }
         self.planner.on_news(news);
     }
 
-    fn on_done(&mut self, (report, at): (Report, Timestamp), now: Now) {
+    fn on_done(&mut self, Done { report, known, at }: Done, now: Now) {
+        if let Ok(answer) = &report.result
+            && let Some(found) = version_of(&report.effect, answer)
+            && !self.history.answered(report.effect.word(), known, found.0)
+        {
+            return; // it belongs to a past that is over, and so do we
+        }
         if matches!(report.effect, Effect::Note(_)) {
             self.notes = self.notes.saturating_sub(1);
         }
@@ -181,7 +222,7 @@ impl Work for Allocator {
         self.metrics.dropped(self.queue.take_dropped());
     }
 
-    fn start(&mut self, calls: &mut Calls<Self::Done>) {
+    fn start(&mut self, calls: &mut Calls<Done>) {
         while calls.len().saturating_sub(self.notes) < CALLS {
             let Some(effect) = self.queue.pop() else { break };
             self.send(effect, calls);
@@ -210,12 +251,33 @@ impl Work for Allocator {
 }
 
 impl Allocator {
-    fn send(&self, effect: Effect, calls: &mut Calls<(Report, Timestamp)>) {
+    fn send(&self, effect: Effect, calls: &mut Calls<Done>) {
         let applier = self.applier.clone();
+        let known = self.known_of(&effect);
         calls.send(|leadership| async move {
             let result = if_leading(&leadership, applier.apply(&effect, wall())).await;
-            (Report { effect, result }, wall())
+            Done { report: Report { effect, result }, known, at: wall() }
         });
+    }
+
+    /// A version than which the answer to a call cannot be older.
+    fn known_of(&self, effect: &Effect) -> Known {
+        let version = match effect {
+            Effect::LookAtClaim { known, .. } | Effect::LookAtService { known, .. } => {
+                known.unwrap_or_default()
+            }
+            // What is new is newer than all there was.
+            Effect::Take { .. } => return self.history.newest_claim(),
+            Effect::Touch { version, .. }
+            | Effect::Publish { version, .. }
+            | Effect::Annotate { version, .. }
+            | Effect::CleanUp { version, .. } => *version,
+            Effect::Release { .. }
+            | Effect::Expire { .. }
+            | Effect::PoolStatus { .. }
+            | Effect::Note(_) => Version::default(),
+        };
+        self.history.known(version.0)
     }
 
     fn log_published(&self, key: &ServiceKey, addrs: &[IpAddr], first: bool, at: Timestamp) {

@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use std::io;
 use std::path::Path;
 
+use futures::StreamExt as _;
 use jiff::Timestamp;
+use landfall_controllers::history::{self, History};
 use landfall_controllers::leadership::{Leadership, leadership};
 use landfall_controllers::readiness::Readiness;
 use landfall_controllers::services::RepairMode;
@@ -66,21 +68,52 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
 
     let mut supervisor = Supervisor::default();
     let mut registry = Registry::default();
-    let readiness = Readiness::default();
+    let (readiness, history) = (Readiness::default(), History::default());
     let leadership = if args.leader_elect {
-        elect(&mut supervisor, &cluster, args, timing)?
+        elect(&mut supervisor, &cluster, args, timing, &history)?
     } else {
         Leadership::always()
     };
-    metrics::register(&mut registry, &leadership);
+    let every = (!args.leader_elect).then_some(history::PROBE_INTERVAL);
+    let (client, probed, watches) = (cluster.client()?, history.clone(), readiness.clone());
+    supervisor.add(Stage::Lease, "history", async move |stop| {
+        history::probe(client, probed, watches, every, stop).await;
+        Ok::<_, Infallible>(())
+    });
+    metrics::register(&mut registry, &leadership, &history);
     let context = Context {
         client: cluster.client()?,
         leadership,
         readiness: readiness.clone(),
+        history: history.clone(),
         instance: elector::process_name(wall()).into(),
     };
-    if args.controllers.contains(&Controller::Services) {
-        let metrics = services::Metrics::register(&mut registry, &context.leadership);
+    let metrics = args
+        .controllers
+        .contains(&Controller::Services)
+        .then(|| services::Metrics::register(&mut registry, &context.leadership));
+    supervisor.add(Stage::Admin, "admin", {
+        let readiness = readiness.clone();
+        |stop| admin.serve(readiness, registry, stop)
+    });
+    let afresh = history.went_back().map(|()| readiness.restart());
+    let begin = |supervisor: &mut Supervisor| {
+        begin_work(supervisor, &context, args, metrics.as_ref());
+        readiness.seal();
+    };
+    supervisor.run(signals, afresh, begin).await?;
+    info!("stopped");
+    Ok(())
+}
+
+/// Begins what plans and applies, with nothing in memory.
+fn begin_work(
+    supervisor: &mut Supervisor,
+    context: &Context,
+    args: &Operator,
+    metrics: Option<&services::Metrics>,
+) {
+    if let Some(metrics) = metrics {
         let settings = services::Settings {
             orphan_grace: args.orphan_grace,
             repair: match args.repair {
@@ -94,7 +127,7 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
                     == InheritedSharing::EveryNamespace,
             },
         };
-        let context = context.clone();
+        let (context, metrics) = (context.clone(), metrics.since_now());
         supervisor.add(Stage::Work, "services", |stop| {
             // Boxed: all watches together make a large future.
             let run = Box::pin(services::run(context, settings, metrics, stop));
@@ -104,9 +137,8 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
             }
         });
     }
-
     if args.controllers.contains(&Controller::Migration) {
-        let grace = args.orphan_grace;
+        let (context, grace) = (context.clone(), args.orphan_grace);
         supervisor.add(Stage::Work, "migration", |stop| {
             let run = Box::pin(migration::run(context, grace, stop));
             async {
@@ -115,15 +147,6 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
             }
         });
     }
-
-    readiness.seal();
-    supervisor.add(Stage::Admin, "admin", async |stop| {
-        admin.serve(readiness, registry, stop).await;
-        Ok::<_, Infallible>(())
-    });
-    supervisor.run(signals).await?;
-    info!("stopped");
-    Ok(())
 }
 
 /// Enters the election for the lease.
@@ -132,6 +155,7 @@ fn elect(
     cluster: &Cluster,
     args: &Operator,
     timing: Timing,
+    history: &History,
 ) -> Result<Leadership, client::Error> {
     let client = cluster.client()?;
     let lease = &args.lease_name;
@@ -140,14 +164,6 @@ fn elect(
         Some(namespace) => KubeLeases::new(client, namespace, lease),
         None => KubeLeases::in_own_namespace(client, OWN_NAMESPACE, lease),
     };
-    let identity = Identity::new(args.pod_uid.as_deref(), wall());
-    let name = identity.name();
-    info!(
-        identity = name,
-        namespace = named.unwrap_or(OWN_NAMESPACE),
-        lease,
-        "standing for election"
-    );
     let candidate = Candidate::new(identity, timing);
     let (setter, leadership) = leadership();
     let elector = Elector::new(leases, candidate, setter, wall);

@@ -2,11 +2,13 @@
 //!
 //! A task that dies alone would leave an operator that looks alive and does half of its work. So
 //! the first one that ends without being asked takes the process down, and the kubelet starts it
-//! anew.
+//! again. Where all that the work remembers has become wrong, only the work is ended and begun again:
+//! the lease is kept, and the admin port answers all the while.
 
 use std::any::Any;
 use std::error::Error as StdError;
 use std::io;
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -95,21 +97,43 @@ impl Supervisor {
 
     /// Runs until a signal or the first task that ends by itself, then stops the rest in order.
     ///
-    /// A second signal ends everything at once.
+    /// `begin` adds the tasks of [`Stage::Work`], at the start and each time that `afresh` says so,
+    /// when all earlier ones have ended. A second signal ends everything at once.
     pub async fn run(
         mut self,
         mut signals: impl Stream<Item = &'static str> + Unpin,
+        afresh: impl Stream<Item = ()>,
+        mut begin: impl FnMut(&mut Self),
     ) -> Result<(), Failure> {
-        let cause = tokio::select! {
-            signal = next(&mut signals) => {
-                info!(signal, "stopping");
-                None
+        let mut afresh = pin!(afresh);
+        begin(&mut self);
+        let cause = loop {
+            tokio::select! {
+                signal = next(&mut signals) => {
+                    info!(signal, "stopping");
+                    break None;
+                }
+                (task, end) = self.ended() => {
+                    let failure = end.unwrap_or(Failure::Ended { task });
+                    error!(cause = report::chain(&failure), "stopping");
+                    break Some(failure);
+                }
+                Some(()) = afresh.next() => {}
             }
-            (task, end) = self.ended() => {
-                let failure = end.unwrap_or(Failure::Ended { task });
+            info!("ending all work, to begin afresh");
+            let restarted = tokio::select! {
+                biased;
+                signal = next(&mut signals) => {
+                    info!(signal, "stopping");
+                    break None;
+                }
+                restarted = self.end_work() => restarted,
+            };
+            if let Err(failure) = restarted {
                 error!(cause = report::chain(&failure), "stopping");
-                Some(failure)
+                break Some(failure);
             }
+            begin(&mut self);
         };
         let stopped = tokio::select! {
             biased;
@@ -132,31 +156,52 @@ impl Supervisor {
     async fn stop_all(&mut self) -> Result<(), Failure> {
         let mut first = Ok(());
         for stage in Stage::ALL {
-            self.stop(stage).cancel();
-            let mut until = Instant::now() + stage.grace();
-            let mut aborted = false;
-            while self.running.iter().any(|task| task.stage == stage) {
-                match timeout_at(until, self.ended()).await {
-                    Ok((task, None)) => debug!(task, "task ended"),
-                    Ok((_, Some(failure))) => {
-                        error!(cause = report::chain(&failure), "while stopping");
-                        first = first.and(Err(failure));
-                    }
-                    // It does not even yield; its writes are guarded, and we have to end.
-                    Err(_) if aborted => break,
-                    Err(_) => {
-                        for task in self.running.iter().filter(|task| task.stage == stage) {
-                            warn!(task = task.name, "not ended in time, aborting it");
-                            task.handle.abort();
-                        }
-                        until = Instant::now() + ABORT_GRACE;
-                        aborted = true;
-                    }
-                }
-            }
-            self.running.retain(|task| task.stage != stage);
+            first = first.and(self.stop_stage(stage).await);
         }
         first
+    }
+
+    /// Ends the tasks of one stage, and tells what went wrong first on the way.
+    async fn stop_stage(&mut self, stage: Stage) -> Result<(), Failure> {
+        let mut first = Ok(());
+        self.stop(stage).cancel();
+        let mut until = Instant::now() + stage.grace();
+        let mut aborted = false;
+        while self.running.iter().any(|task| task.stage == stage) {
+            match timeout_at(until, self.ended()).await {
+                Ok((task, None)) => debug!(task, "task ended"),
+                Ok((_, Some(failure))) => {
+                    error!(cause = report::chain(&failure), "while stopping");
+                    first = first.and(Err(failure));
+                }
+                // It does not even yield; its writes are guarded, and we have to end.
+                Err(_) if aborted => break,
+                Err(_) => {
+                    for task in self.running.iter().filter(|task| task.stage == stage) {
+                        warn!(task = task.name, "not ended in time, aborting it");
+                        task.handle.abort();
+                    }
+                    until = Instant::now() + ABORT_GRACE;
+                    aborted = true;
+                }
+            }
+        }
+        self.running.retain(|task| task.stage != stage);
+        first
+    }
+
+    /// Ends all work, so that it can begin again. Whatever else ends meanwhile was not asked to.
+    async fn end_work(&mut self) -> Result<(), Failure> {
+        let others = self.running.iter().filter(|task| task.stage != Stage::Work);
+        let others: Vec<_> = others.map(|task| (task.id, task.name)).collect();
+        self.stop_stage(Stage::Work).await?;
+        let runs = |id: Id| self.running.iter().any(|task| task.id == id);
+        if let Some((_, task)) = others.into_iter().find(|(id, _)| !runs(*id)) {
+            return Err(Failure::Ended { task });
+        }
+        let [work, ..] = &mut self.stops;
+        *work = CancellationToken::new();
+        Ok(())
     }
 
     /// The next task that ends, and what went wrong in it; waits for ever if there is none.

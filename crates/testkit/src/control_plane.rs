@@ -372,6 +372,19 @@ impl ControlPlane {
         self.etcd.process().signal(Signal::SIGCONT)
     }
 
+    /// Remembers everything that is stored at this moment, for [`ControlPlane::restore_etcd`].
+    pub fn save_etcd(&self) -> Result<()> {
+        self.etcd.save()
+    }
+
+    /// Puts back what [`ControlPlane::save_etcd`] remembers, as an administrator does with a
+    /// snapshot: API server and etcd end, and begin again with older data and lower versions.
+    pub async fn restore_etcd(&self) -> Result<()> {
+        self.kill_apiserver()?;
+        self.etcd.restore().await?;
+        self.start_apiserver().await
+    }
+
     /// Removes all that etcd remembers of the past, up to the revision that is returned. The API
     /// server still has its own memory of it until it starts anew.
     pub async fn compact_etcd(&self) -> Result<u64> {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use landfall_api::Finding;
+use landfall_controllers::history::History;
 use landfall_controllers::leadership::Leadership;
 use landfall_ipam::Reason;
 use prometheus_client::encoding::text;
@@ -42,6 +43,7 @@ struct Metric {
 const METRICS: &[Metric] = &[
     Metric { name: "landfall_build", suffix: "_info", kind: "info", labels: "`version`" },
     Metric { name: "landfall_leader", suffix: "", kind: "gauge", labels: "" },
+    Metric { name: "landfall_history_rewinds", suffix: "_total", kind: "counter", labels: "" },
     Metric {
         name: "landfall_calls",
         suffix: "_total",
@@ -109,7 +111,7 @@ pub(super) fn files() -> Result<Vec<File>, Error> {
 fn registered() -> BTreeMap<String, String> {
     let mut registry = Registry::default();
     let leadership = Leadership::always();
-    landfall::metrics::register(&mut registry, &leadership);
+    landfall::metrics::register(&mut registry, &leadership, &History::default());
     landfall_controllers::services::Metrics::register(&mut registry, &leadership);
     let mut found = from_descriptors(&format!("{registry:?}"));
     let mut encoded = String::new();

@@ -1,6 +1,6 @@
 //! What the allocator counts. Label values are bounded: words from closed lists, and pool names.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use landfall_api::Finding;
 use landfall_ipam::{Family as AddressFamily, Reason};
@@ -55,6 +55,9 @@ pub struct Metrics {
     findings: Family<FindingKind, Counter>,
     open_findings: Family<FindingKind, Gauge>,
     collected: Counter,
+    /// What was counted before the allocator began, which counts from zero.
+    findings_before: BTreeMap<Finding, u64>,
+    collected_before: u64,
 }
 
 impl Metrics {
@@ -71,6 +74,8 @@ impl Metrics {
             findings: Family::default(),
             open_findings: Family::default(),
             collected: Counter::default(),
+            findings_before: BTreeMap::new(),
+            collected_before: 0,
         };
         registry.register(
             "landfall_calls",
@@ -109,6 +114,20 @@ impl Metrics {
         metrics
     }
 
+    /// The same metrics for an allocator that begins now.
+    #[must_use]
+    pub fn since_now(&self) -> Self {
+        let count = |finding: Finding| {
+            let label = FindingKind { kind: finding.as_str() };
+            (finding, self.findings.get_or_create(&label).get())
+        };
+        Self {
+            findings_before: Finding::ALL.into_iter().map(count).collect(),
+            collected_before: self.collected.get(),
+            ..self.clone()
+        }
+    }
+
     pub(super) fn called(&self, effect: &'static str, result: &'static str) {
         self.writes.get_or_create(&Write { effect, result }).inc();
     }
@@ -138,10 +157,12 @@ impl Metrics {
             let open = i64::try_from(planner.open(finding)).unwrap_or(i64::MAX);
             self.open_findings.get_or_create(&label).set(open);
             let counter = self.findings.get_or_create(&label);
-            let counted = planner.counted().get(&finding).copied().unwrap_or_default();
+            let counts = [planner.counted(), &self.findings_before].map(|of| of.get(&finding));
+            let counted: u64 = counts.into_iter().flatten().sum();
             counter.inc_by(counted.saturating_sub(counter.get()));
         }
-        self.collected.inc_by(planner.collected().saturating_sub(self.collected.get()));
+        let collected = planner.collected().saturating_add(self.collected_before);
+        self.collected.inc_by(collected.saturating_sub(self.collected.get()));
         self.pools.clear();
         self.waiting.clear();
         for view in planner.world().pools_in_order() {

@@ -322,6 +322,7 @@ pub(crate) async fn feed<K, S, N>(
             }
             Err(error) => {
                 warn!(kind, error = &error as &dyn std::error::Error, "watch failed; it goes on");
+                listed.failed();
             }
         }
     }

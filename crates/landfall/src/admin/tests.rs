@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use landfall_controllers::history::History;
 use landfall_controllers::leadership::{Leadership, leadership};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -26,7 +27,7 @@ async fn serve_within(limits: Limits, leadership: &Leadership) -> Server {
     let addr = admin.addr();
     let (readiness, stop) = (Readiness::default(), CancellationToken::new());
     let mut registry = Registry::default();
-    metrics::register(&mut registry, leadership);
+    metrics::register(&mut registry, leadership, &History::default());
     let mut task = JoinSet::new();
     task.spawn(admin.serve(readiness.clone(), registry, stop.clone()));
     Server { addr, readiness, stop, task }

@@ -1,10 +1,13 @@
 //! The calls of the election, behind a trait so that tests can lose and delay them.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use landfall_controllers::history::{History, Known, Line};
 use tracing::info;
 
 /// How a guarded write ended, if it did.
@@ -59,13 +62,22 @@ pub struct KubeLeases {
     name: String,
     /// Namespaces, and the one to make if it is missing.
     own_namespace: Option<(Api<Namespace>, String)>,
+    /// Every answer has a version, and none may be older than one before it.
+    line: Arc<Line>,
 }
 
 impl KubeLeases {
     /// Give it a client of its own: behind a burst of allocations a renewal would come late.
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         let api = Api::namespaced(client, namespace);
-        Self { api, name: name.to_owned(), own_namespace: None }
+        let line = Arc::new(Line::new(History::default(), "lease"));
+        Self { api, name: name.to_owned(), own_namespace: None, line }
+    }
+
+    /// Tells `history` the versions of the lease.
+    #[must_use]
+    pub fn telling(self, history: History) -> Self {
+        Self { line: Arc::new(Line::new(history, "lease")), ..self }
     }
 
     /// Like [`new`](Self::new), and makes the namespace when it is missing.
@@ -75,6 +87,10 @@ impl KubeLeases {
     pub fn in_own_namespace(client: Client, namespace: &str, name: &str) -> Self {
         let own_namespace = Some((Api::all(client.clone()), namespace.to_owned()));
         Self { own_namespace, ..Self::new(client, namespace, name) }
+    }
+
+    fn took_in(&self, known: Known, lease: &Lease) {
+        self.line.after(known, lease.metadata.resource_version.as_deref());
     }
 
     async fn make_namespace(api: &Api<Namespace>, name: &str) -> Result<Written, CallError> {
@@ -93,14 +109,24 @@ impl KubeLeases {
 
 impl Leases for KubeLeases {
     async fn read(&self) -> Result<Option<Lease>, CallError> {
-        self.api.get_opt(&self.name).await.map_err(|error| CallError::Api(Box::new(error)))
+        let known = self.line.before();
+        let read = self.api.get_opt(&self.name).await;
+        let lease = read.map_err(|error| CallError::Api(Box::new(error)))?;
+        if let Some(lease) = &lease {
+            self.took_in(known, lease);
+        }
+        Ok(lease)
     }
 
     async fn create(&self, lease: &Lease) -> Result<Written, CallError> {
         let mut lease = lease.clone();
         lease.metadata.name = Some(self.name.clone());
+        let known = self.line.before();
         match self.api.create(&PostParams::default(), &lease).await {
-            Ok(stored) => Ok(Written::Done(Box::new(stored))),
+            Ok(stored) => {
+                self.took_in(known, &stored);
+                Ok(Written::Done(Box::new(stored)))
+            }
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(Written::Refused),
             Err(error) => match (&self.own_namespace, &error) {
                 (Some((api, name)), kube::Error::Api(status)) if status.is_not_found() => {
@@ -112,8 +138,12 @@ impl Leases for KubeLeases {
     }
 
     async fn update(&self, lease: &Lease) -> Result<Written, CallError> {
+        let known = self.line.before();
         match self.api.replace(&self.name, &PostParams::default(), lease).await {
-            Ok(stored) => Ok(Written::Done(Box::new(stored))),
+            Ok(stored) => {
+                self.took_in(known, &stored);
+                Ok(Written::Done(Box::new(stored)))
+            }
             // Not found: deleted since we read it.
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
                 Ok(Written::Refused)

@@ -51,7 +51,7 @@ async fn a_graceful_stop_ends_work_then_lease_then_admin() {
     supervisor.add(Stage::Lease, "lease", obedient(&diary, "lease", Duration::ZERO));
     supervisor.add(Stage::Work, "fast", obedient(&diary, "fast", Duration::from_secs(1)));
     supervisor.add(Stage::Work, "slow", obedient(&diary, "slow", Duration::from_secs(4)));
-    supervisor.run(one_signal()).await.unwrap();
+    supervisor.run(one_signal(), stream::pending(), |_| {}).await.unwrap();
     assert_eq!(diary.lines(), ["fast", "slow", "lease", "admin"]);
 }
 
@@ -72,7 +72,7 @@ async fn work_that_does_not_end_is_gone_before_the_lease_is_given_back() {
     });
     supervisor.add(Stage::Lease, "lease", obedient(&diary, "lease", Duration::ZERO));
     let began = Instant::now();
-    supervisor.run(one_signal()).await.unwrap();
+    supervisor.run(one_signal(), stream::pending(), |_| {}).await.unwrap();
     assert_eq!(diary.lines(), ["work", "lease"]);
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
 }
@@ -109,7 +109,7 @@ async fn a_task_that_ends_by_itself_stops_the_others_and_is_a_failure() {
         let mut supervisor = Supervisor::default();
         supervisor.add(Stage::Lease, "lease", obedient(&diary, "lease", Duration::ZERO));
         start(&mut supervisor);
-        let failure = supervisor.run(empty()).await.unwrap_err();
+        let failure = supervisor.run(empty(), stream::pending(), |_| {}).await.unwrap_err();
         assert_eq!(report::chain(&failure), expected, "{case}");
         assert_eq!(diary.lines(), ["lease"], "{case}");
     }
@@ -124,7 +124,7 @@ async fn a_panic_while_stopping_is_a_failure_but_the_lease_is_still_given_back()
         panic!("on the way out") as Result<(), Never>
     });
     supervisor.add(Stage::Lease, "lease", obedient(&diary, "lease", Duration::ZERO));
-    let failure = supervisor.run(one_signal()).await.unwrap_err();
+    let failure = supervisor.run(one_signal(), stream::pending(), |_| {}).await.unwrap_err();
     assert!(matches!(failure, Failure::Panicked { task: "services", .. }), "{failure}");
     assert_eq!(diary.lines(), ["lease"]);
 }
@@ -134,7 +134,46 @@ async fn a_second_signal_ends_everything_at_once() {
     let mut supervisor = Supervisor::default();
     supervisor.add(Stage::Work, "stuck", |_| pending::<Result<(), Never>>());
     let began = Instant::now();
-    let failure = supervisor.run(iter(["SIGTERM", "SIGINT"])).await.unwrap_err();
+    let failure =
+        supervisor.run(iter(["SIGTERM", "SIGINT"]), stream::pending(), |_| {}).await.unwrap_err();
     assert!(matches!(failure, Failure::Aborted { signal: "SIGINT" }), "{failure}");
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_begins_afresh_has_ended_before_while_the_rest_goes_on() {
+    let diary = Diary::default();
+    let mut supervisor = Supervisor::default();
+    supervisor.add(Stage::Lease, "lease", obedient(&diary, "lease", Duration::ZERO));
+    supervisor.add(Stage::Admin, "admin", obedient(&diary, "admin", Duration::ZERO));
+    let afresh = once(sleep(Duration::from_secs(1))).chain(once(sleep(Duration::from_secs(2))));
+    let signal = once(async {
+        sleep(Duration::from_mins(1)).await;
+        "SIGTERM"
+    });
+    let begun = diary.clone();
+    let begin = |all: &mut Supervisor| {
+        begun.note("begin");
+        all.add(Stage::Work, "slow", obedient(&begun, "end", Duration::from_secs(3)));
+    };
+    let signal = signal.chain(stream::pending()).boxed();
+    supervisor.run(signal, afresh.chain(stream::pending()), begin).await.unwrap();
+    let lines = ["begin", "end", "begin", "end", "begin", "end", "lease", "admin"];
+    assert_eq!(diary.lines(), lines);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_ends_while_work_begins_afresh_is_a_failure() {
+    let mut supervisor = Supervisor::default();
+    supervisor.add(Stage::Lease, "lease", |_| async {
+        sleep(Duration::from_secs(2)).await;
+        Ok::<_, Never>(())
+    });
+    let afresh = once(sleep(Duration::from_secs(1))).chain(stream::pending());
+    let diary = Diary::default();
+    let begin = |all: &mut Supervisor| {
+        all.add(Stage::Work, "slow", obedient(&diary, "end", Duration::from_secs(3)));
+    };
+    let failure = supervisor.run(stream::pending(), afresh, begin).await.unwrap_err();
+    assert!(matches!(failure, Failure::Ended { task: "lease" }), "{failure}");
 }

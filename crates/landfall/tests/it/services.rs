@@ -12,6 +12,7 @@ pub(crate) mod many;
 mod outsiders;
 mod patience;
 mod requests;
+mod rewind;
 mod sharing;
 mod stale;
 mod stops;

@@ -1,20 +1,30 @@
 //! The store under the API server.
 
-use std::path::Path;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
 use super::START_DEADLINE;
 use crate::assets::{Assets, Program};
-use crate::process::Process;
+use crate::process::{Process, Signal};
 use crate::{Error, Result, http_call, ports};
+
+/// Folders of the data and of a copy of it.
+const DATA: &str = "etcd";
+const SAVED: &str = "etcd-saved";
 
 /// A running etcd of one member.
 #[derive(Debug)]
 pub(super) struct Etcd {
-    process: Process,
+    process: Mutex<Arc<Process>>,
+    program: PathBuf,
+    dir: PathBuf,
     url: String,
+    peer_url: String,
 }
 
 impl Etcd {
@@ -22,34 +32,44 @@ impl Etcd {
         let (client, peer) = (ports::free()?, ports::free()?);
         let url = format!("http://127.0.0.1:{client}");
         let peer_url = format!("http://127.0.0.1:{peer}");
-        let mut command = Command::new(assets.path(Program::Etcd));
-        command
-            .arg("--data-dir")
-            .arg(dir.join("etcd"))
-            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
-            .args(["--initial-cluster", &format!("default={peer_url}")])
-            // The data outlives no machine crash and need not.
-            .args(["--unsafe-no-fsync", "--log-level=warn"]);
-        let process = Process::spawn(&command, &dir.join("etcd.log"))?;
-        process
-            .ready("etcd's /health", START_DEADLINE, async || {
-                match http_call::get(&format!("{url}/health")).await {
-                    Ok((status, _)) if status.is_success() => Ok(()),
-                    Ok((status, body)) => Err(format!("{status}: {body}")),
-                    Err(error) => Err(error.to_string()),
-                }
-            })
-            .await?;
-        Ok(Self { process, url })
+        let program = assets.path(Program::Etcd);
+        let process = run(&program, dir, &url, &peer_url).await?;
+        let process = Mutex::new(Arc::new(process));
+        Ok(Self { process, program, dir: dir.to_owned(), url, peer_url })
     }
 
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    pub(super) fn process(&self) -> &Process {
-        &self.process
+    pub(super) fn process(&self) -> Arc<Process> {
+        Arc::clone(&self.process.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Copies everything as it is at this moment. The process stands still meanwhile, so that the
+    /// copy is what a crash at this moment would leave, and etcd outlives crashes.
+    pub(super) fn save(&self) -> Result<()> {
+        let saved = self.dir.join(SAVED);
+        let doing = |what: &str| Error::io(format!("{what} {}", saved.display()));
+        if saved.exists() {
+            fs::remove_dir_all(&saved).map_err(doing("removing"))?;
+        }
+        let process = self.process();
+        process.signal(Signal::SIGSTOP)?;
+        let copied = copy(&self.dir.join(DATA), &saved).map_err(doing("copying to"));
+        process.signal(Signal::SIGCONT)?;
+        copied
+    }
+
+    /// Ends it and starts it again, on the same ports, from what was saved.
+    pub(super) async fn restore(&self) -> Result<()> {
+        let (saved, data) = (self.dir.join(SAVED), self.dir.join(DATA));
+        self.process().kill()?;
+        fs::remove_dir_all(&data).map_err(Error::io("removing etcd's data"))?;
+        copy(&saved, &data).map_err(Error::io(format!("copying {}", saved.display())))?;
+        let process = run(&self.program, &self.dir, &self.url, &self.peer_url).await?;
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(process);
+        Ok(())
     }
 
     /// Forgets every revision before the present one, which it returns.
@@ -75,4 +95,43 @@ impl Etcd {
         serde_json::from_str(&body)
             .map_err(|error| Error::Http { url, reason: format!("{error} in {body}") })
     }
+}
+
+/// Starts the program and returns once it is healthy.
+async fn run(program: &Path, dir: &Path, url: &str, peer_url: &str) -> Result<Process> {
+    let mut command = Command::new(program);
+    command
+        .arg("--data-dir")
+        .arg(dir.join(DATA))
+        .args(["--listen-client-urls", url, "--advertise-client-urls", url])
+        .args(["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url])
+        .args(["--initial-cluster", &format!("default={peer_url}")])
+        // The data outlives no machine crash and need not.
+        .args(["--unsafe-no-fsync", "--log-level=warn"]);
+    let process = Process::spawn(&command, &dir.join("etcd.log"))?;
+    process
+        .ready("etcd's /health", START_DEADLINE, async || {
+            match http_call::get(&format!("{url}/health")).await {
+                Ok((status, _)) if status.is_success() => Ok(()),
+                Ok((status, body)) => Err(format!("{status}: {body}")),
+                Err(error) => Err(error.to_string()),
+            }
+        })
+        .await?;
+    Ok(process)
+}
+
+/// Copies a folder and all in it.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy(&from, &to)?;
+        } else {
+            fs::copy(&from, &to)?;
+        }
+    }
+    Ok(())
 }

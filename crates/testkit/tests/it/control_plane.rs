@@ -3,8 +3,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
-use kube::Api;
-use kube::api::{ListParams, VersionMatch};
+use kube::api::{ListParams, ObjectMeta, PostParams, VersionMatch};
+use kube::{Api, ResourceExt};
 use landfall_testkit::control_plane::client_from;
 use landfall_testkit::{ControlPlane, assets, shared, wait};
 
@@ -182,4 +182,33 @@ async fn wait_to_be_killed(report: &Path) {
 
 fn config_map(name: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: {name}, namespace: default }}\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_etcd_has_the_objects_and_versions_of_when_it_was_saved() {
+    let plane = ControlPlane::start().await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(plane.admin_client().await.unwrap());
+    let names = async || {
+        let list = maps.list(&ListParams::default()).await.unwrap();
+        let version: u64 = list.metadata.resource_version.unwrap().parse().unwrap();
+        let names = list.items.iter().map(ResourceExt::name_any);
+        (names.filter(|name| name != "kube-root-ca.crt").collect::<Vec<_>>(), version)
+    };
+    let make = async |name: &str| {
+        let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        let map = ConfigMap { metadata, ..ConfigMap::default() };
+        maps.create(&PostParams::default(), &map).await.unwrap();
+    };
+    make("before").await;
+    plane.save_etcd().unwrap();
+    for n in 0..300 {
+        make(&format!("after{n}")).await;
+    }
+    let (_, version) = names().await;
+    plane.restore_etcd().await.unwrap();
+    let (restored, now) = names().await;
+    assert_eq!(restored, ["before"]);
+    assert!(now < version, "{now} after {version}");
+    make("anew").await;
+    assert_eq!(names().await.0, ["anew", "before"]);
 }
