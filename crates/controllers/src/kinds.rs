@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     core::PartialObjectMeta,
-    runtime::{watcher, watcher::Config, watcher::Event},
+    runtime::{watcher::Config, watcher::Event},
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
@@ -87,8 +87,7 @@ pub fn watch(
     let api: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(client);
     let config = Config::default().fields(&format!("metadata.name={definition}"));
     let (news, mut told) = mpsc::channel(1);
-    let watching =
-        feed(definition, watcher(api, config), news, listed, |event| vec![sight(&event)]);
+    let watching = feed(definition, (api, config), news, listed, |event| vec![sight(&event)]);
     let telling = async move {
         let mut there = false;
         while let Some(sight) = told.recv().await {
@@ -148,8 +147,8 @@ where
         let watching = || async {
             let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
             let (news, mut told) = mpsc::channel(1);
-            let stream = watcher(api, config.clone());
-            let feeding = feed("any", stream, news, listed.clone(), |event| vec![event]);
+            let feeding =
+                feed("any", (api, config.clone()), news, listed.clone(), |event| vec![event]);
             let counting = async {
                 let mut there = BTreeSet::new();
                 while let Some(event) = told.recv().await {

@@ -1,6 +1,7 @@
 //! Observe, plan, apply: the controllers of Landfall, and the small parts they share.
 
 mod absent;
+pub mod blind;
 mod engine;
 pub mod history;
 pub mod kinds;

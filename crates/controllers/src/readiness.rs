@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
 
+use crate::blind::Checks;
+
 /// Told as pending until [`Readiness::seal`], so that nothing counts as ready before it began.
 const REGISTRATION: &str = "registration";
 
@@ -38,9 +40,15 @@ impl State {
 pub struct Readiness {
     state: Arc<watch::Sender<State>>,
     failures: Arc<Notify>,
+    checks: Checks,
 }
 
 impl Readiness {
+    /// A registry whose watches are compared with live lists.
+    pub fn checking(checks: Checks) -> Self {
+        Self { checks, ..Self::default() }
+    }
+
     /// Announces a watch, which holds readiness back until [`Listed::done`].
     #[must_use = "without `done` the process never becomes ready"]
     pub fn register(&self, name: &'static str) -> Listed {
@@ -105,6 +113,11 @@ impl Listed {
         async move {
             state.wait_for(|state| !state.missing.contains(&entry)).await.ok();
         }
+    }
+
+    /// How the watch is compared with live lists.
+    pub(crate) fn checks(&self) -> Checks {
+        self.readiness.checks.clone()
     }
 
     /// The watch has failed, and goes on by itself.

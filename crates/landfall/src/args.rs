@@ -144,6 +144,16 @@ pub struct Operator {
     #[arg(long, env = "LANDFALL_REPAIR", value_name = "MODE", default_value = "mend")]
     pub repair: Repair,
 
+    /// How often each watch is compared with a live list, to find one that misses events
+    #[arg(
+        long,
+        env = "LANDFALL_WATCH_CHECK_INTERVAL",
+        value_name = "TIME",
+        default_value = "10m",
+        value_parser = duration
+    )]
+    pub watch_check_interval: Duration,
+
     /// Namespace of the `ConfigMap` with kube-vip's pools; else `KUBEVIP_NAMESPACE`, else
     /// `kube-system`
     #[arg(long, env = "LANDFALL_KUBE_VIP_NAMESPACE", value_name = "NAME")]
@@ -286,8 +296,7 @@ pub(crate) mod tests {
             assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(&*variable), "--{flag}");
             checked += 1;
         }
-
-        assert_eq!(checked, 17);
+        assert_eq!(checked, 18);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
+use landfall_controllers::blind::Checks;
 use landfall_controllers::history::{self, History};
 use landfall_controllers::leadership::{Leadership, leadership};
 use landfall_controllers::readiness::Readiness;
@@ -68,7 +69,8 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
 
     let mut supervisor = Supervisor::default();
     let mut registry = Registry::default();
-    let (readiness, history) = (Readiness::default(), History::default());
+    let checks = Checks::register(args.watch_check_interval, &mut registry);
+    let (readiness, history) = (Readiness::checking(checks), History::default());
     let leadership = if args.leader_elect {
         elect(&mut supervisor, &cluster, args, timing, &history)?
     } else {
@@ -94,7 +96,10 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
         .then(|| services::Metrics::register(&mut registry, &context.leadership));
     supervisor.add(Stage::Admin, "admin", {
         let readiness = readiness.clone();
-        |stop| admin.serve(readiness, registry, stop)
+        async |stop| {
+            admin.serve(readiness, registry, stop).await;
+            Ok::<_, Infallible>(())
+        }
     });
     let afresh = history.went_back().map(|()| readiness.restart());
     let begin = |supervisor: &mut Supervisor| {

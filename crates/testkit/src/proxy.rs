@@ -120,6 +120,8 @@ pub enum Action {
     HoldReply,
     /// Pass on each piece of the reply, such as an event of a watch, so much later.
     HoldStream(Duration),
+    /// Leave out the events of a watch that have this text in them, and tell nobody.
+    DropEvents(String),
     /// Tell a watch at once, by an event, that its version is too old.
     Expire,
     /// Pass it, and remember the answer for [`Action::ReplayList`].
@@ -150,6 +152,7 @@ impl fmt::Display for Action {
             Self::Freeze => f.write_str("frozen"),
             Self::HoldReply => f.write_str("reply held"),
             Self::HoldStream(_) => f.write_str("watch held back"),
+            Self::DropEvents(_) => f.write_str("events dropped"),
             Self::Expire => f.write_str("watch expired"),
             Self::RememberList => f.write_str("list remembered"),
             Self::ReplayList => f.write_str("stale list"),

@@ -5,8 +5,10 @@
 //! fails the generator.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use landfall_api::Finding;
+use landfall_controllers::blind::Checks;
 use landfall_controllers::history::History;
 use landfall_controllers::leadership::Leadership;
 use landfall_ipam::Reason;
@@ -44,6 +46,13 @@ const METRICS: &[Metric] = &[
     Metric { name: "landfall_build", suffix: "_info", kind: "info", labels: "`version`" },
     Metric { name: "landfall_leader", suffix: "", kind: "gauge", labels: "" },
     Metric { name: "landfall_history_rewinds", suffix: "_total", kind: "counter", labels: "" },
+    Metric {
+        name: "landfall_watches_blind",
+        suffix: "_total",
+        kind: "counter",
+        labels: "`kind`: `ips`, `services`, `ipgroups`, `configmaps`, `namespaces`, `nodes`, `endpointslices`, `virtualips`, \
+                 `groupsegmentmappings`, `virtualips.paas.org`, `groupsegmentmappings.paas.org`, `any`",
+    },
     Metric {
         name: "landfall_calls",
         suffix: "_total",
@@ -110,6 +119,7 @@ pub(super) fn files() -> Result<Vec<File>, Error> {
 /// Help by name of everything the operator registers.
 fn registered() -> BTreeMap<String, String> {
     let mut registry = Registry::default();
+    Checks::register(Duration::ZERO, &mut registry);
     let leadership = Leadership::always();
     landfall::metrics::register(&mut registry, &leadership, &History::default());
     landfall_controllers::services::Metrics::register(&mut registry, &leadership);

@@ -2,14 +2,14 @@
 
 use std::fmt::Debug;
 
-use futures::TryStream;
 use k8s_openapi::api::core::v1::Service;
 use kube::{
-    Api, Client, Resource as _, ResourceExt as _,
+    Api, Client, Resource, ResourceExt as _,
     core::DeserializeGuard,
-    runtime::{watcher, watcher::Config, watcher::Event},
+    runtime::{watcher::Config, watcher::Event},
 };
 use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP, name};
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, error::SendError};
 
 use super::{observe, planner::News, view::Key};
@@ -36,9 +36,9 @@ pub(super) async fn virtual_ips(
                 None => Watched::IsNot(gone.0, gone.1),
             }
         };
-        let stream = watcher(api.clone(), Config::default());
+        let watch = (api.clone(), Config::default());
         let (news, listed) = (news.clone(), listed.clone());
-        kind("virtualips", stream, news, listed, News::VirtualIps, read).await;
+        kind("virtualips", watch, news, listed, News::VirtualIps, read).await;
     };
     let none = || async {
         news.send(News::NoVirtualIps).await?;
@@ -61,9 +61,9 @@ pub(super) async fn mappings(
             let view = observe::mapping(&object);
             Watched::Is(view.name.clone(), view.version, view)
         };
-        let stream = watcher(api.clone(), Config::default());
+        let watch = (api.clone(), Config::default());
         let (news, listed) = (news.clone(), listed.clone());
-        kind("groupsegmentmappings", stream, news, listed, News::Mappings, read).await;
+        kind("groupsegmentmappings", watch, news, listed, News::Mappings, read).await;
     };
     let none = || async {
         for item in [Watched::ListBegins, Watched::ListEnds] {
@@ -81,12 +81,12 @@ pub(super) async fn groups(client: Client, news: mpsc::Sender<News>, listed: Lis
         let view = observe::pool(&object);
         Watched::Is(view.name.clone(), view.version, Box::new(view))
     };
-    kind("ipgroups", watcher(api, Config::default()), news, listed, News::Groups, read).await;
+    kind("ipgroups", (api, Config::default()), news, listed, News::Groups, read).await;
 }
 
 pub(super) async fn claims(client: Client, news: mpsc::Sender<News>, listed: Listed) {
     let api: Api<DeserializeGuard<IP>> = Api::all(client);
-    feed("ips", watcher(api, Config::default()), news, listed, |event| {
+    feed("ips", (api, Config::default()), news, listed, |event| {
         let watched = match event {
             Event::Init => Some(Watched::ListBegins),
             Event::InitDone => Some(Watched::ListEnds),
@@ -108,23 +108,22 @@ pub(super) async fn services(client: Client, news: mpsc::Sender<News>, listed: L
         let key: Key = observe::key(&object.metadata);
         Watched::Is(key, observe::version(&object.metadata), Box::new(observe::service(object)))
     };
-    let stream = watcher(Api::<Service>::all(client), Config::default());
-    kind("services", stream, news, listed, News::Services, read).await;
+    let watch = (Api::<Service>::all(client), Config::default());
+    kind("services", watch, news, listed, News::Services, read).await;
 }
 
 /// A watch whose objects all count.
-async fn kind<K, S, Id, View>(
+async fn kind<K, Id, View>(
     name: &'static str,
-    stream: S,
+    watch: (Api<K>, Config),
     news: mpsc::Sender<News>,
     listed: Listed,
     wrap: impl Fn(Watched<Id, View>) -> News,
     read: impl Fn(K) -> Watched<Id, View>,
 ) where
-    S: TryStream<Ok = Event<K>, Error = watcher::Error> + Send,
-    K: Debug,
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    feed(name, stream, news, listed, |event| {
+    feed(name, watch, news, listed, |event| {
         vec![wrap(match event {
             Event::Init => Watched::ListBegins,
             Event::InitDone => Watched::ListEnds,

@@ -2,13 +2,13 @@
 
 use std::{fmt::Debug, future::Future, net::IpAddr};
 
-use futures::{StreamExt as _, TryStream, TryStreamExt as _};
+use futures::StreamExt as _;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace, Node, Service},
     discovery::v1::EndpointSlice,
 };
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client, Resource, ResourceExt as _,
     core::{DeserializeGuard, PartialObjectMeta},
     runtime::{
         WatchStreamExt as _, watcher,
@@ -17,6 +17,7 @@ use kube::{
 };
 use landfall_api::{IP, IPGroup, VirtualIP, name};
 use landfall_ipam::PoolName;
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, error::SendError};
 use tracing::{debug, warn};
 
@@ -28,6 +29,7 @@ use super::{
     view::{Outsider, OutsiderKind, PoolSource, Version},
 };
 use crate::{
+    blind::Comparison,
     kinds::{self, Served},
     readiness::Listed,
 };
@@ -47,7 +49,7 @@ pub(super) fn claims(
 ) -> impl Future<Output = ()> {
     let api: Api<DeserializeGuard<IP>> = Api::all(client);
     let config = Config::default().page_size(CLAIMS_PER_PAGE);
-    feed("ips", watcher(api, config), news, listed, |event| {
+    feed("ips", (api, config), news, listed, |event| {
         let addr = |ip: &DeserializeGuard<IP>| match &ip.0 {
             Ok(ip) => name::parse(ip.metadata.name.as_deref()?).ok(),
             Err(invalid) => name::parse(invalid.metadata.name.as_deref()?).ok(),
@@ -75,7 +77,7 @@ pub(super) fn services(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let api: Api<LeanService> = Api::all(client);
-    feed("services", watcher(api, Config::default()), news, listed, |event| {
+    feed("services", (api, Config::default()), news, listed, |event| {
         let (watched, external, left) = match event {
             Event::Init => (Watched::ListBegins, Watched::ListBegins, Watched::ListBegins),
             Event::InitDone => (Watched::ListEnds, Watched::ListEnds, Watched::ListEnds),
@@ -123,7 +125,7 @@ pub(super) fn nodes(
     news: mpsc::Sender<News>,
     listed: Listed,
 ) -> impl Future<Output = ()> {
-    let watch = watcher(Api::<Node>::all(client), Config::default());
+    let watch = (Api::<Node>::all(client), Config::default());
     outsiders("nodes", watch, news, listed, OutsiderKind::Nodes, |node| {
         let who = Outsider::Node(node.name_any());
         has(who, observe::version(&node.metadata), observe::node_addresses(node))
@@ -140,7 +142,7 @@ pub(super) async fn virtual_ips(
     let kind = OutsiderKind::VirtualIps;
     let watching = || async {
         let api: Api<DeserializeGuard<VirtualIP>> = Api::all(client.clone());
-        let watch = watcher(api, Config::default());
+        let watch = (api, Config::default());
         outsiders("virtualips", watch, news.clone(), listed.clone(), kind, |object| {
             let (key, version, addr) = observe::virtual_ip(object);
             has(Outsider::VirtualIp(key), version, addr.into_iter().collect())
@@ -165,33 +167,25 @@ pub(super) fn api_servers(
 ) -> impl Future<Output = ()> {
     let api: Api<EndpointSlice> = Api::namespaced(client, API_SERVER_NAMESPACE);
     let config = Config::default().labels("kubernetes.io/service-name=kubernetes");
-    outsiders(
-        "endpointslices",
-        watcher(api, config),
-        news,
-        listed,
-        OutsiderKind::ApiServers,
-        |slice| {
-            let who = Outsider::ApiServer(slice.name_any());
-            has(who, observe::version(&slice.metadata), observe::endpoint_addresses(slice))
-        },
-    )
+    outsiders("endpointslices", (api, config), news, listed, OutsiderKind::ApiServers, |slice| {
+        let who = Outsider::ApiServer(slice.name_any());
+        has(who, observe::version(&slice.metadata), observe::endpoint_addresses(slice))
+    })
 }
 
 /// A watch of objects that have addresses which are not ours to give.
-fn outsiders<K, S>(
+fn outsiders<K>(
     name: &'static str,
-    stream: S,
+    watch: (Api<K>, Config),
     news: mpsc::Sender<News>,
     listed: Listed,
     kind: OutsiderKind,
     read: impl Fn(&K) -> Watched<Outsider, Vec<IpAddr>>,
 ) -> impl Future<Output = ()>
 where
-    S: TryStream<Ok = Event<K>, Error = watcher::Error> + Send,
-    K: Debug,
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    feed(name, stream, news, listed, move |event| {
+    feed(name, watch, news, listed, move |event| {
         let watched = match event {
             Event::Init => Watched::ListBegins,
             Event::InitDone => Watched::ListEnds,
@@ -221,7 +215,7 @@ pub(super) fn pool_map(
     let api: Api<ConfigMap> = Api::namespaced(client, &kube_vip.namespace);
     let config = Config::default().fields(&format!("metadata.name={}", kube_vip.config_map));
     let classes = kube_vip.services.classes.clone();
-    feed("configmaps", watcher(api, config), news, listed, move |event| {
+    feed("configmaps", (api, config), news, listed, move |event| {
         let (begins, ends) = (Watched::ListBegins, Watched::ListEnds);
         let pools = |map: &ConfigMap| {
             let views = observe::kube_vip::pools(map, &classes).into_iter();
@@ -245,7 +239,7 @@ pub(super) fn pools(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let api: Api<DeserializeGuard<IPGroup>> = Api::all(client);
-    feed("ipgroups", watcher(api, Config::default()), news, listed, |event| {
+    feed("ipgroups", (api, Config::default()), news, listed, |event| {
         let is = |group| {
             let view = observe::pool(&group);
             (view.name.clone(), view.version, view)
@@ -275,7 +269,7 @@ pub(super) fn namespaces(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    feed("namespaces", watcher(api, Config::default()), news, listed, |event| {
+    feed("namespaces", (api, Config::default()), news, listed, |event| {
         let key = |meta: &PartialObjectMeta<Namespace>| {
             (meta.metadata.name.clone().unwrap_or_default(), observe::version(&meta.metadata))
         };
@@ -295,20 +289,31 @@ pub(super) fn namespaces(
 }
 
 /// Passes on what a watch tells, for ever; ends only when nobody listens any more.
-pub(crate) async fn feed<K, S, N>(
+pub(crate) async fn feed<K, N>(
     kind: &'static str,
-    stream: S,
+    (api, config): (Api<K>, Config),
     news: mpsc::Sender<N>,
     listed: Listed,
     translate: impl Fn(Event<K>) -> Vec<N>,
 ) where
-    S: TryStream<Ok = Event<K>, Error = watcher::Error> + Send,
-    K: Debug,
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut stream = Box::pin(stream.into_stream().default_backoff());
-    while let Some(event) = stream.next().await {
+    let stream = || Box::pin(watcher(api.clone(), config.clone()).default_backoff());
+    let mut comparison = Comparison::new(kind, api.clone(), &config, listed.checks());
+    let mut events = stream();
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            step = comparison.next() => {
+                if comparison.goes_on(step) {
+                    events = stream();
+                }
+                continue;
+            }
+        };
         match event {
-            Ok(event) => {
+            Some(Ok(event)) => {
+                comparison.told(&event);
                 let done = matches!(event, Event::InitDone);
                 for item in translate(event) {
                     if news.send(item).await.is_err() {
@@ -320,10 +325,11 @@ pub(crate) async fn feed<K, S, N>(
                     listed.done();
                 }
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 warn!(kind, error = &error as &dyn std::error::Error, "watch failed; it goes on");
                 listed.failed();
             }
+            None => return,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod adoption;
 mod bad_input;
+mod blind;
 mod choice;
 mod crashes;
 mod explain;

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{ACCEPT, USER_AGENT};
+use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -88,19 +90,7 @@ pub(super) async fn serve(
 /// Handles one request; an error cuts its connection without a reply.
 async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) -> io::Result<Reply> {
     let (mut parts, body) = request.into_parts();
-    let record = Record {
-        method: parts.method.clone(),
-        path: parts.uri.path().into(),
-        query: parts.uri.query().unwrap_or_default().into(),
-        user_agent: parts
-            .headers
-            .get(USER_AGENT)
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-            .unwrap_or_default(),
-        at: state.start.elapsed(),
-        forwarded: false,
-        status: None,
-    };
+    let record = record(&parts, state.start.elapsed());
     // First, so that whoever sees the entry and thaws has thawed this one, too.
     let mut thaws = state.thaws.subscribe();
     let entry = Entry::new(&state, record.clone());
@@ -141,6 +131,7 @@ async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) ->
         | Action::HalveReply
         | Action::HoldReply
         | Action::HoldStream(_)
+        | Action::DropEvents(_)
         | Action::RememberList => {}
     }
     pass(state.flow.subscribe()).await?;
@@ -172,6 +163,10 @@ async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) ->
             state.count(&action);
             reply::held(answer, time)
         }
+        Action::DropEvents(ref text) => {
+            state.count(&action);
+            reply::without(answer, text.clone())
+        }
         Action::Pass
         | Action::Answer(_)
         | Action::Throttle(_)
@@ -189,6 +184,23 @@ async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) ->
     }
     pass(state.flow.subscribe()).await?;
     Ok(given)
+}
+
+/// What a request asks for, before anything was done about it.
+fn record(parts: &Parts, at: Duration) -> Record {
+    Record {
+        method: parts.method.clone(),
+        path: parts.uri.path().into(),
+        query: parts.uri.query().unwrap_or_default().into(),
+        user_agent: parts
+            .headers
+            .get(USER_AGENT)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .unwrap_or_default(),
+        at,
+        forwarded: false,
+        status: None,
+    }
 }
 
 /// Keeps the answer to a list, if it is one.

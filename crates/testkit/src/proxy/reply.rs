@@ -40,6 +40,26 @@ pub(super) fn held(answer: Response<Body>, time: Duration) -> Reply {
     })
 }
 
+/// The answer without those of its lines, such as events of a watch, that have this text in them.
+pub(super) fn without(answer: Response<Body>, text: String) -> Reply {
+    answer.map(|body| {
+        let mut begun = String::new();
+        let kept = BodyStream::new(body).map(move |frame| {
+            let data = frame.map_err(BoxError::from)?.into_data().unwrap_or_default();
+            begun.push_str(&String::from_utf8_lossy(&data));
+            let rest = begun.rfind('\n').map_or(0, |end| end + 1);
+            let lines: String = begun
+                .drain(..rest)
+                .as_str()
+                .split_inclusive('\n')
+                .filter(|line| !line.contains(&text))
+                .collect();
+            Ok(Frame::data(Bytes::from(lines)))
+        });
+        StreamBody::new(kept).boxed_unsync()
+    })
+}
+
 /// The answer up to the middle of its first piece; then the connection is cut.
 pub(super) fn halved(answer: Response<Body>) -> Reply {
     answer.map(|body| {
