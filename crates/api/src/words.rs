@@ -140,6 +140,11 @@ pub const CONDITION_CONSISTENT: &str = "Consistent";
 /// Priority of an `IPGroup` that sets none.
 pub const DEFAULT_PRIORITY: i32 = landfall_ipam::Pool::DEFAULT_PRIORITY;
 
+/// Label of a role in `deploy/`: which of the sets of rights in the code it grants.
+pub const LABEL_ROLE: &str = "landfall.dev/role";
+/// Annotation of a role in `deploy/`: who needs it and what for.
+pub const ANNOTATION_PURPOSE: &str = "landfall.dev/purpose";
+
 /// Longest value the API server takes for a label.
 const LONGEST_LABEL_VALUE: usize = 63;
 
@@ -311,6 +316,16 @@ pub const WORDS: &[Word] = &[
         "VirtualIP finalizer",
         FINALIZER_VIRTUALIP_SERVICE,
         "The VirtualIP's clone Service is still to be deleted.",
+    ),
+    word(
+        "Role label",
+        LABEL_ROLE,
+        "In the manifests: which set of the operator's rights the role or binding is about.",
+    ),
+    word(
+        "Role annotation",
+        ANNOTATION_PURPOSE,
+        "In the manifests: who needs the role and what for.",
     ),
 ];
 

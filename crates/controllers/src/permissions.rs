@@ -16,3 +16,15 @@ pub struct Rule {
     /// is not known when the request is authorised.
     pub names: &'static [&'static str],
 }
+
+/// Rules that are granted as a whole. Each says what it is for, in the manifests and to whoever checks
+/// whether an operator has what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// Its value in the label [`landfall_api::words::LABEL_ROLE`].
+    pub label: &'static str,
+    /// When an operator needs it, and what it does with it.
+    pub purpose: &'static str,
+    /// What it allows.
+    pub rules: &'static [Rule],
+}

@@ -271,7 +271,8 @@ impl Allocator {
             Effect::Touch { version, .. }
             | Effect::Publish { version, .. }
             | Effect::Annotate { version, .. }
-            | Effect::CleanUp { version, .. } => *version,
+            | Effect::CleanUp { version, .. }
+            | Effect::Retract { version, .. } => *version,
             Effect::Release { .. }
             | Effect::Expire { .. }
             | Effect::PoolStatus { .. }

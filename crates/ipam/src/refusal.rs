@@ -40,11 +40,13 @@ pub enum Reason {
     NoPool,
     /// The API server refuses to write the claim.
     LedgerRefused,
+    /// The API server refuses to write the Service.
+    ServiceRefused,
 }
 
 impl Reason {
     /// All reasons, for tables and documentation.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Exhausted,
         Self::NotSelected,
         Self::Excluded,
@@ -61,6 +63,7 @@ impl Reason {
         Self::PoolInvalid,
         Self::NoPool,
         Self::LedgerRefused,
+        Self::ServiceRefused,
     ];
 
     /// The word users see.
@@ -82,6 +85,7 @@ impl Reason {
             Self::PoolInvalid => "PoolInvalid",
             Self::NoPool => "NoPool",
             Self::LedgerRefused => "LedgerRefused",
+            Self::ServiceRefused => "ServiceRefused",
         }
     }
 
@@ -130,6 +134,9 @@ impl Reason {
             Self::LedgerRefused => {
                 "The API server refuses to write the `IP` object, for instance because of RBAC, a policy, a webhook or a missing CRD."
             }
+            Self::ServiceRefused => {
+                "The API server refuses to write the Service itself: kube-vip's annotation, or the removal of what a replaced operator left. The role for it is not bound, or a policy or a webhook says no."
+            }
         }
     }
 
@@ -167,6 +174,9 @@ impl Reason {
             Self::NoPool => "Create an `IPGroup`, or a key of the `ConfigMap`.",
             Self::LedgerRefused => {
                 "Remove what refuses the write, as the message says; the operator tries again by itself."
+            }
+            Self::ServiceRefused => {
+                "Let the operator patch Services (`deploy/rbac-services.yaml`), or remove what refuses the write; the operator tries again by itself."
             }
         }
     }
@@ -284,6 +294,8 @@ pub enum Refusal {
     NotServed(IpAddr, Vec<(PoolName, Verdict)>),
     /// The claim on the address cannot be written; the API server's own words say why.
     LedgerRefused(String),
+    /// The Service cannot be written; the API server's own words say why.
+    ServiceRefused(String),
     /// No pool gives an address; one verdict per pool, in the order they were asked.
     NoneGives(Family, Vec<(PoolName, Verdict)>),
 }
@@ -303,6 +315,7 @@ impl Refusal {
             Self::SharingRefused(..) => Reason::SharingRefused,
             Self::WrongFamily(_) => Reason::FamilyMissing,
             Self::LedgerRefused(_) => Reason::LedgerRefused,
+            Self::ServiceRefused(_) => Reason::ServiceRefused,
             Self::NotServed(_, verdicts) | Self::NoneGives(_, verdicts) => {
                 nearest(verdicts).map_or(Reason::NoPool, Verdict::reason)
             }
@@ -325,6 +338,7 @@ impl Refusal {
             | Self::TwoOfOneFamily(..)
             | Self::WrongFamily(_)
             | Self::LedgerRefused(_)
+            | Self::ServiceRefused(_)
             | Self::NoneGives(..) => None,
         }
     }
@@ -360,6 +374,7 @@ impl fmt::Display for Refusal {
                 write!(f, "{addr} is {}, which the Service does not have", Family::of(*addr))?;
             }
             Self::LedgerRefused(words) => write!(f, "the claim cannot be written: {words}")?,
+            Self::ServiceRefused(words) => write!(f, "the Service cannot be written: {words}")?,
             Self::NotServed(addr, verdicts) => {
                 write!(f, "{addr} cannot be given: ")?;
                 write_verdicts(f, verdicts)?;

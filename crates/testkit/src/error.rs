@@ -47,6 +47,8 @@ pub enum Error {
     NoPort { first: u16, last: u16 },
     #[error("reading a recording: {0}")]
     Recording(String),
+    #[error("reading a manifest: {0}")]
+    Manifest(String),
     #[error("the thread that starts processes is gone")]
     SpawnerGone,
 }

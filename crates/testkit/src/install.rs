@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::ListParams;
 use landfall_api::{IP, IPGroup};
+use serde_json::Value;
 
 use crate::control_plane::client_from;
 use crate::{ControlPlane, Error, Result, wait};
@@ -14,9 +15,11 @@ use crate::{ControlPlane, Error, Result, wait};
 /// Where `deploy/rbac.yaml` puts the operator.
 pub const NAMESPACE: &str = "landfall-system";
 const ACCOUNT: &str = "landfall-operator";
+/// What every operator needs, and what only some clusters need.
+const RIGHTS: [&str; 3] = ["rbac.yaml", "rbac-services.yaml", "rbac-migration.yaml"];
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// One installation: the rights of `deploy/rbac.yaml` in a namespace.
+/// One installation: all rights of `deploy/` in a namespace.
 #[derive(Clone, Debug)]
 pub struct Install {
     deploy: PathBuf,
@@ -49,13 +52,26 @@ impl Install {
         &self.namespace
     }
 
-    /// Applies the rights, also once more where somebody has changed them.
+    /// The operator's account as the API server names it.
+    pub fn user(&self) -> String {
+        format!("system:serviceaccount:{}:{ACCOUNT}", self.namespace)
+    }
+
+    /// Applies all rights, also once more where somebody has changed them.
     pub async fn grant(&self, plane: &ControlPlane) -> Result<()> {
-        let path = self.deploy.join("rbac.yaml");
-        let rbac =
-            fs::read_to_string(&path).map_err(Error::io(format!("reading {}", path.display())))?;
-        plane.apply_yaml(&in_namespace(&rbac, &self.namespace)).await?;
+        for file in RIGHTS {
+            let path = self.deploy.join(file);
+            let rbac = fs::read_to_string(&path)
+                .map_err(Error::io(format!("reading {}", path.display())))?;
+            plane.apply_yaml(&in_namespace(&rbac, &self.namespace)?).await?;
+        }
         Ok(())
+    }
+
+    /// Takes away what only some clusters need, such as `services`, until it is granted again.
+    pub async fn revoke(&self, plane: &ControlPlane, role: &str) -> Result<()> {
+        let name = renamed(&format!("{ACCOUNT}-{role}"), &self.namespace);
+        plane.kubectl(&["delete", "clusterrolebinding", &name]).await.map(drop)
     }
 
     /// A kubeconfig of the operator's account that reaches the API server by `url`.
@@ -79,21 +95,38 @@ impl Install {
 
 /// The same rights for an account in another namespace, under names of their own: some lie outside
 /// the operator's namespace, and both installations must have them.
-fn in_namespace(rbac: &str, namespace: &str) -> String {
+fn in_namespace(rbac: &str, namespace: &str) -> Result<String> {
     if namespace == NAMESPACE {
-        return rbac.to_owned();
+        return Ok(rbac.to_owned());
     }
     let documents = rbac.split("\n---\n").map(|document| {
-        let mut document = document.replace(NAMESPACE, namespace);
-        if document.contains("apiVersion: rbac.authorization.k8s.io") {
-            for before in ["metadata:\n", "kind: ClusterRole\n", "kind: Role\n"] {
-                let name = format!("{before}  name: {ACCOUNT}");
-                document = document.replace(&name, &format!("{name}-{namespace}"));
-            }
+        let mut object: Value =
+            serde_saphyr::from_str(document).map_err(|error| Error::Manifest(error.to_string()))?;
+        let is_right = object["apiVersion"].as_str().is_some_and(|it| it.starts_with("rbac."));
+        for name in ["/metadata/name", "/roleRef/name"].iter().filter(|_| is_right) {
+            change(&mut object, name, |name| {
+                name.starts_with(ACCOUNT).then(|| renamed(name, namespace))
+            });
         }
-        document
+        for place in ["/metadata/name", "/metadata/namespace", "/subjects/0/namespace"] {
+            change(&mut object, place, |name| (name == NAMESPACE).then(|| namespace.to_owned()));
+        }
+        Ok(object.to_string())
     });
-    documents.collect::<Vec<_>>().join("\n---\n")
+    Ok(documents.collect::<Result<Vec<_>>>()?.join("\n---\n"))
+}
+
+/// The name of a role or binding of an installation.
+fn renamed(name: &str, namespace: &str) -> String {
+    if namespace == NAMESPACE { name.to_owned() } else { format!("{name}-{namespace}") }
+}
+
+/// Replaces a text in an object, if it is there and there is something to replace it with.
+fn change(object: &mut Value, place: &str, with: impl Fn(&str) -> Option<String>) {
+    let Some(there) = object.pointer_mut(place) else { return };
+    if let Some(new) = there.as_str().and_then(with) {
+        *there = new.into();
+    }
 }
 
 #[cfg(test)]
@@ -102,25 +135,33 @@ mod tests {
 
     #[test]
     fn a_second_install_takes_nothing_from_the_first() {
-        let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
-        let first = fs::read_to_string(rbac).unwrap();
-        let second = in_namespace(&first, "elsewhere");
-        assert!(!second.contains(NAMESPACE));
-        let of_first = first.matches(&format!("namespace: {NAMESPACE}")).count();
-        assert_eq!(second.matches("namespace: elsewhere").count(), of_first, "{second}");
-        // Of all that lies outside the operator's namespace and names the account.
-        let outside = |rbac: &str| -> Vec<String> {
-            let mut documents: Vec<_> = rbac.split("\n---\n").collect();
-            documents.retain(|it| it.contains("\nsubjects:"));
-            documents.retain(|it| {
-                !it.contains("metadata:\n  name: landfall-operator\n  namespace: landfall-system")
-            });
-            let name =
-                |it: &&str| it.lines().find(|line| line.starts_with("  name:")).unwrap().to_owned();
-            documents.iter().map(name).collect()
-        };
-        let (ours, theirs) = (outside(&first), outside(&second));
-        assert!(ours.len() >= 2 && theirs.len() == ours.len() + 1, "{ours:?}, {theirs:?}");
-        assert!(ours.iter().all(|name| !theirs.contains(name)), "{ours:?}, {theirs:?}");
+        for file in RIGHTS {
+            let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/");
+            let first = fs::read_to_string(format!("{rbac}{file}")).unwrap();
+            let second = in_namespace(&first, "elsewhere").unwrap();
+            assert!(!second.contains(NAMESPACE), "{second}");
+            let objects = |rbac: &str| -> Vec<Value> {
+                let documents = rbac.split("\n---\n");
+                documents.map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+            };
+            let identity = |object: &Value| {
+                let metadata = &object["metadata"];
+                [&object["kind"], &metadata["namespace"], &metadata["name"]].map(Value::to_string)
+            };
+            let (ours, theirs) = (objects(&first), objects(&second));
+            assert_eq!(ours.len(), theirs.len());
+            for (ours, theirs) in ours.iter().zip(&theirs) {
+                // What everybody has is the same, and what names an account is not.
+                let shared = ours["metadata"]["name"] == "landfall-view"
+                    || ours["metadata"]["name"] == "landfall-edit";
+                assert_eq!(identity(ours) == identity(theirs), shared, "{theirs}");
+                assert_eq!(ours["roleRef"].is_null(), theirs["roleRef"].is_null());
+                if theirs["roleRef"].is_object() {
+                    assert_eq!(theirs["roleRef"]["name"], theirs["metadata"]["name"]);
+                    assert_eq!(theirs["subjects"][0]["namespace"], "elsewhere");
+                    assert_eq!(theirs["subjects"][0]["name"], ACCOUNT);
+                }
+            }
+        }
     }
 }

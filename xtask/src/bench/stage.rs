@@ -30,6 +30,8 @@ pub(super) const MOST_ADDRESSES: u32 = 65_536;
 
 /// What the operator is installed with: its rights, and its place in the API server's queues.
 pub(super) const RBAC: &str = "deploy/rbac.yaml";
+/// For the lanes in which kube-vip announces addresses, and for what a take-over finds.
+const RBAC_SERVICES: &str = "deploy/rbac-services.yaml";
 pub(super) const FLOW_CONTROL: &str = "deploy/flowcontrol.yaml";
 
 /// Enough to keep the API server busy with what is not measured.
@@ -417,6 +419,7 @@ async fn account(plane: &ControlPlane, root: &Path, ours: bool) -> Result<Accoun
     if ours {
         apply(plane, &root.join(FLOW_CONTROL)).await?;
         let listed = apply(plane, &root.join(RBAC)).await?;
+        apply(plane, &root.join(RBAC_SERVICES)).await?;
         let accounts = listed["items"].as_array().into_iter().flatten();
         let meta = accounts
             .filter(|item| item["kind"] == "ServiceAccount")

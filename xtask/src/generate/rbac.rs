@@ -1,10 +1,18 @@
-//! `deploy/rbac.yaml` and `deploy/kube-vip/rbac.yaml`: the operator's account and exactly the rights
+//! `deploy/rbac*.yaml` and `deploy/kube-vip/rbac.yaml`: the operator's account and exactly the rights
 //! that the code asks for, in a namespace of its own and in place of kube-vip-cloud-provider.
+//!
+//! What every operator needs is one role. What only some clusters need are roles of their own, in files
+//! of their own, and each says what it is for.
 
-use landfall_controllers::{permissions::Rule, services::permissions};
+use landfall_api::words::{ANNOTATION_PURPOSE, LABEL_ROLE};
+use landfall_controllers::{
+    migration,
+    permissions::{Role, Rule},
+    services::permissions::{self, WRITE_SERVICES},
+};
 use serde_json::{Value, json};
 
-use super::{Error, File, NOTICE};
+use super::{Error, File, NOTICE, labels};
 
 /// Where the operator runs and keeps its lease, unless told otherwise.
 const NAMESPACE: &str = "landfall-system";
@@ -13,23 +21,45 @@ const ACCOUNT: &str = "landfall-operator";
 /// The account in place of kube-vip-cloud-provider. Not that program's own, so that it goes on working
 /// until the Pod that follows it is there, and again for whoever goes back.
 const KUBE_VIP_ACCOUNT: &str = "landfall-kube-vip";
-/// What the old kinds need on top. A role of its own, because a cluster without them can do without
-/// it when the operator runs with `--controllers=services`.
-const MIGRATION: &str = "landfall-operator-migration";
 /// What everybody who may change a namespace may do with the old kinds.
 const EDIT: &str = "landfall-edit";
 /// What everybody who may look at a namespace may also read.
 const VIEW: &str = "landfall-view";
 
+/// What a role is for that every operator needs, in the order of the roles in a file.
+const BASE: &str = "Every operator needs it: to watch what it serves, to keep the ledger, and to write \
+                    the status of Services and pools.";
+const LEASE: &str = "Every operator needs it: to take the lease by which one of several leads.";
+const API_SERVERS: &str = "Every operator needs it: to know the addresses of the API servers, which are \
+                           never given.";
+const POOL_MAP: &str =
+    "Every operator needs it: to read the pools of kube-vip's ConfigMap, if there is one.";
+
 pub(super) fn files() -> Result<Vec<File>, Error> {
-    let files =
-        [("deploy/rbac.yaml", objects()), ("deploy/kube-vip/rbac.yaml", kube_vip_objects())];
-    files.into_iter().map(|(path, objects)| file(path, &objects)).collect()
+    let account = Account { name: ACCOUNT, namespace: NAMESPACE };
+    let of = |role: &Role| [cluster_role(account, role), cluster_binding(account, role)];
+    [
+        ("deploy/rbac.yaml", "Namespace, account and rights of the operator.", objects(account)),
+        ("deploy/rbac-services.yaml", WRITE_SERVICES.purpose, of(&WRITE_SERVICES).into()),
+        (
+            "deploy/rbac-migration.yaml",
+            migration::permissions::MIGRATE.purpose,
+            of(&migration::permissions::MIGRATE).into(),
+        ),
+        (
+            "deploy/kube-vip/rbac.yaml",
+            "Account and rights of the operator in place of kube-vip-cloud-provider.",
+            kube_vip_objects(),
+        ),
+    ]
+    .into_iter()
+    .map(|(path, about, objects)| file(path, about, &objects))
+    .collect()
 }
 
-fn file(path: &str, objects: &[Value]) -> Result<File, Error> {
+fn file(path: &str, about: &str, objects: &[Value]) -> Result<File, Error> {
     let path = path.to_owned();
-    let mut text = format!("# {NOTICE}\n");
+    let mut text = format!("# {NOTICE}\n#\n# {}\n", wrapped(about).join("\n# "));
     for (index, object) in objects.iter().enumerate() {
         if index > 0 {
             text.push_str("---\n");
@@ -45,33 +75,126 @@ fn file(path: &str, objects: &[Value]) -> Result<File, Error> {
     Ok(File { path, text })
 }
 
+/// A sentence in lines that fit beside a `#`.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(line) = lines.last_mut() else { break };
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.len() + word.len() < WIDTH {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+/// The longest line of a comment, without its mark.
+const WIDTH: usize = 100;
+
+/// Who has the rights.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    name: &'static str,
+    namespace: &'static str,
+}
+
+impl Account {
+    fn object(self) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {
+                "name": self.name, "namespace": self.namespace, "labels": labels("operator"),
+            },
+        })
+    }
+
+    fn subject(self) -> Value {
+        json!({ "kind": "ServiceAccount", "name": self.name, "namespace": self.namespace })
+    }
+}
+
 /// Everything in the provider's own namespace, which is there already, and nothing for the old kinds.
 fn kube_vip_objects() -> Vec<Value> {
-    let (name, namespace) = (KUBE_VIP_ACCOUNT, permissions::KUBE_VIP_NAMESPACE);
-    let account = json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace });
-    let (everywhere, here, default) = (
-        json!({ "name": name }),
-        json!({ "name": name, "namespace": namespace }),
-        json!({ "name": name, "namespace": "default" }),
-    );
+    let namespace = permissions::KUBE_VIP_NAMESPACE;
+    let account = Account { name: KUBE_VIP_ACCOUNT, namespace };
+    let mut objects = vec![account.object()];
+    objects.extend(base(account, permissions::CLUSTER));
+    objects.extend([
+        cluster_role(account, &WRITE_SERVICES),
+        cluster_binding(account, &WRITE_SERVICES),
+    ]);
     let rules = [landfall::permissions::KUBE_VIP, permissions::KUBE_VIP].concat();
-    vec![
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": here }),
-        role("ClusterRole", &everywhere, permissions::CLUSTER),
-        binding("ClusterRole", &everywhere, &account),
-        role("Role", &here, &rules),
-        binding("Role", &here, &account),
-        role("Role", &default, permissions::DEFAULT_NAMESPACE),
-        binding("Role", &default, &account),
-    ]
+    let purpose = "Every operator needs it: for its lease, and to read the pools of the ConfigMap.";
+    objects.extend(namespaced(account, namespace, "lease-and-pool-map", purpose, &rules));
+    objects.extend(api_servers(account));
+    objects
 }
 
 /// The operator in a namespace of its own.
-fn objects() -> Vec<Value> {
+fn objects(account: Account) -> Vec<Value> {
+    let mut namespace_labels = labels("operator");
     // The strictest profile: the operator needs nothing from its node.
-    let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
-    let account = json!({ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE });
-    let kube_vip = json!({ "name": ACCOUNT, "namespace": permissions::KUBE_VIP_NAMESPACE });
+    namespace_labels["pod-security.kubernetes.io/enforce"] = json!("restricted");
+    let mut objects = vec![
+        json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": { "name": NAMESPACE, "labels": namespace_labels },
+        }),
+        account.object(),
+    ];
+    let rules = [permissions::CLUSTER, migration::permissions::CLUSTER].concat();
+    objects.extend(base(account, &rules));
+    let lease = landfall::permissions::NAMESPACED;
+    objects.extend(namespaced(account, NAMESPACE, "lease", LEASE, lease));
+    objects.extend(api_servers(account));
+    let map = permissions::KUBE_VIP_NAMESPACE;
+    objects.extend(namespaced(account, map, "pool-map", POOL_MAP, permissions::KUBE_VIP));
+    objects.extend(for_users());
+    objects
+}
+
+fn base(account: Account, rules: &[Rule]) -> [Value; 2] {
+    let metadata = metadata(account.name, None, "base", BASE);
+    [role("ClusterRole", &metadata, rules), binding("ClusterRole", &metadata, account)]
+}
+
+fn api_servers(account: Account) -> [Value; 2] {
+    let rules = permissions::DEFAULT_NAMESPACE;
+    namespaced(account, "default", "api-servers", API_SERVERS, rules)
+}
+
+fn namespaced(
+    account: Account,
+    namespace: &str,
+    label: &str,
+    purpose: &str,
+    rules: &[Rule],
+) -> [Value; 2] {
+    let metadata = metadata(account.name, Some(namespace), label, purpose);
+    [role("Role", &metadata, rules), binding("Role", &metadata, account)]
+}
+
+/// A role beside the one that every operator needs, named after what it is about.
+fn beside(account: Account, role: &Role) -> Value {
+    metadata(&format!("{}-{}", account.name, role.label), None, role.label, role.purpose)
+}
+
+fn cluster_role(account: Account, about: &Role) -> Value {
+    role("ClusterRole", &beside(account, about), about.rules)
+}
+
+fn cluster_binding(account: Account, about: &Role) -> Value {
+    binding("ClusterRole", &beside(account, about), account)
+}
+
+/// What people get whose rights in namespaces come from the built-in roles.
+fn for_users() -> [Value; 2] {
     let view = Rule {
         groups: &["paas.org"],
         resources: &["groupsegmentmappings", "ipgroups", "ips", "virtualips"],
@@ -85,56 +208,39 @@ fn objects() -> Vec<Value> {
         verbs: &["delete", "patch", "update"],
         names: &[],
     };
-    vec![
-        json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": { "name": NAMESPACE, "labels": labels },
-        }),
-        json!({
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": { "name": ACCOUNT, "namespace": NAMESPACE },
-        }),
-        role("ClusterRole", &json!({ "name": ACCOUNT }), permissions::CLUSTER),
-        binding("ClusterRole", &json!({ "name": ACCOUNT }), &account),
-        role(
-            "ClusterRole",
-            &json!({ "name": MIGRATION }),
-            landfall_controllers::migration::permissions::CLUSTER,
+    [
+        (
+            VIEW,
+            "view",
+            "For people who may look at a namespace: to see pools and who has which address.",
+            view,
         ),
-        binding("ClusterRole", &json!({ "name": MIGRATION }), &account),
-        role(
-            "Role",
-            &json!({ "name": ACCOUNT, "namespace": NAMESPACE }),
-            landfall::permissions::NAMESPACED,
-        ),
-        binding("Role", &json!({ "name": ACCOUNT, "namespace": NAMESPACE }), &account),
-        role(
-            "Role",
-            &json!({ "name": ACCOUNT, "namespace": "default" }),
-            permissions::DEFAULT_NAMESPACE,
-        ),
-        binding("Role", &json!({ "name": ACCOUNT, "namespace": "default" }), &account),
-        role("Role", &kube_vip, permissions::KUBE_VIP),
-        binding("Role", &kube_vip, &account),
-        role(
-            "ClusterRole",
-            &json!({
-                "name": VIEW,
-                "labels": { "rbac.authorization.k8s.io/aggregate-to-view": "true" },
-            }),
-            &[view],
-        ),
-        role(
-            "ClusterRole",
-            &json!({
-                "name": EDIT,
-                "labels": { "rbac.authorization.k8s.io/aggregate-to-edit": "true" },
-            }),
-            &[edit],
+        (
+            EDIT,
+            "edit",
+            "For people who may change a namespace: to migrate and delete its VirtualIPs.",
+            edit,
         ),
     ]
+    .map(|(name, label, purpose, rule)| {
+        let mut metadata = metadata(name, None, label, purpose);
+        let aggregate = format!("rbac.authorization.k8s.io/aggregate-to-{label}");
+        metadata["labels"][aggregate] = json!("true");
+        role("ClusterRole", &metadata, &[rule])
+    })
+}
+
+fn metadata(name: &str, namespace: Option<&str>, label: &str, purpose: &str) -> Value {
+    let mut metadata = json!({
+        "name": name,
+        "labels": labels("operator"),
+        "annotations": { ANNOTATION_PURPOSE: purpose },
+    });
+    metadata["labels"][LABEL_ROLE] = json!(label);
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    metadata
 }
 
 fn role(kind: &str, metadata: &Value, rules: &[Rule]) -> Value {
@@ -156,7 +262,7 @@ fn rule(rule: &Rule) -> Value {
     value
 }
 
-fn binding(role: &str, metadata: &Value, subject: &Value) -> Value {
+fn binding(role: &str, metadata: &Value, account: Account) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": format!("{role}Binding"),
@@ -166,7 +272,7 @@ fn binding(role: &str, metadata: &Value, subject: &Value) -> Value {
             "kind": role,
             "name": metadata["name"],
         },
-        "subjects": [subject],
+        "subjects": [account.subject()],
     })
 }
 
@@ -183,8 +289,50 @@ mod tests {
 
     #[test]
     fn nobody_gets_a_wildcard() {
-        for object in objects().into_iter().chain(kube_vip_objects()) {
-            assert!(!object.to_string().contains('*'), "{object}");
+        for file in files().unwrap() {
+            assert!(!file.text.contains('*'), "{}", file.text);
+        }
+    }
+
+    #[test]
+    fn every_role_and_binding_says_what_it_is_for() {
+        let account = Account { name: ACCOUNT, namespace: NAMESPACE };
+        let all = objects(account).into_iter().chain(kube_vip_objects());
+        let mut roles = 0;
+        for object in all.filter(|object| object["kind"].to_string().contains("Role")) {
+            let metadata = &object["metadata"];
+            assert!(metadata["labels"][LABEL_ROLE].is_string(), "{object}");
+            assert!(metadata["annotations"][ANNOTATION_PURPOSE].is_string(), "{object}");
+            roles += 1;
+        }
+        assert!(roles >= 14, "{roles}");
+    }
+
+    /// What is only needed in some clusters is not granted in all of them.
+    #[test]
+    fn the_role_of_every_operator_writes_no_service_but_its_status() {
+        let account = Account { name: ACCOUNT, namespace: NAMESPACE };
+        let writes = |rule: &Value| -> Vec<String> {
+            let words = |field: &str| -> Vec<String> {
+                serde_json::from_value(rule[field].clone()).unwrap()
+            };
+            let reads = ["get", "list", "watch"];
+            let verbs: Vec<_> =
+                words("verbs").into_iter().filter(|verb| !reads.contains(&&**verb)).collect();
+            let resources = words("resources").into_iter();
+            let named = resources.filter(|one| one.starts_with("services"));
+            named.flat_map(|one| verbs.iter().map(move |verb| format!("{verb} {one}"))).collect()
+        };
+        let all = objects(account).into_iter().filter(|object| object["rules"].is_array());
+        let rules: Vec<Value> =
+            all.flat_map(|object| object["rules"].as_array().cloned().unwrap()).collect();
+        let written: Vec<_> = rules.iter().flat_map(writes).collect();
+        assert_eq!(written, ["patch services/status"]);
+        let definitions = rules.iter().filter(|rule| {
+            rule["resources"].as_array().unwrap().contains(&json!("customresourcedefinitions"))
+        });
+        for rule in definitions {
+            assert!(!rule["resourceNames"].as_array().unwrap().is_empty(), "{rule}");
         }
     }
 }

@@ -1,19 +1,20 @@
 //! What the old kinds need, kept beside what is done for them.
 
-use crate::permissions::Rule;
+use crate::permissions::{Role, Rule};
 
-/// Rules for the whole cluster, on top of those of [`crate::services`].
+/// Rules for the whole cluster, on top of those of [`crate::services`]: to see the old kinds, and to
+/// say on them what is in the way.
 pub const CLUSTER: &[Rule] = &[
     Rule {
         groups: &["apiextensions.k8s.io"],
         resources: &["customresourcedefinitions"],
         verbs: &["list", "watch"],
-        names: &[super::VIRTUAL_IPS, super::MAPPINGS],
+        names: &[super::MAPPINGS],
     },
     Rule {
         groups: &["paas.org"],
         resources: &["virtualips"],
-        verbs: &["get", "list", "patch", "watch"],
+        verbs: &["get", "list", "watch"],
         names: &[],
     },
     Rule {
@@ -28,11 +29,21 @@ pub const CLUSTER: &[Rule] = &[
         verbs: &["list", "watch"],
         names: &[],
     },
-    // The copies that show the addresses, and the Services that take them over.
-    Rule {
-        groups: &[""],
-        resources: &["services"],
-        verbs: &["create", "delete", "patch"],
-        names: &[],
-    },
 ];
+
+/// What is written for the old kinds. A role of its own, because most clusters have none of them.
+pub const MIGRATE: Role = Role {
+    label: "migration",
+    purpose: "Needed where there are VirtualIPs, to make and delete the copies of Services that show \
+              their addresses, to turn Services into LoadBalancers, and to take finalizers off \
+              VirtualIPs. Without it each VirtualIP says in its status what is refused.",
+    rules: &[
+        Rule { groups: &["paas.org"], resources: &["virtualips"], verbs: &["patch"], names: &[] },
+        Rule {
+            groups: &[""],
+            resources: &["services"],
+            verbs: &["create", "delete", "patch"],
+            names: &[],
+        },
+    ],
+};

@@ -1,16 +1,13 @@
 //! What the allocator must be allowed to do, kept beside what it does.
 
-use crate::permissions::Rule;
+use crate::{
+    kinds::VIRTUAL_IPS,
+    permissions::{Role, Rule},
+};
 
 /// Rules for the whole cluster.
 pub const CLUSTER: &[Rule] = &[
-    // Patched where kube-vip reads addresses, and to take off what replaced operators left.
-    Rule {
-        groups: &[""],
-        resources: &["services"],
-        verbs: &["get", "list", "patch", "watch"],
-        names: &[],
-    },
+    Rule { groups: &[""], resources: &["services"], verbs: &["get", "list", "watch"], names: &[] },
     Rule { groups: &[""], resources: &["services/status"], verbs: &["patch"], names: &[] },
     Rule {
         groups: &[""],
@@ -37,10 +34,20 @@ pub const CLUSTER: &[Rule] = &[
         groups: &["apiextensions.k8s.io"],
         resources: &["customresourcedefinitions"],
         verbs: &["list", "watch"],
-        names: &[],
+        names: &[VIRTUAL_IPS],
     },
     Rule { groups: &["events.k8s.io"], resources: &["events"], verbs: &["create"], names: &[] },
 ];
+
+/// Writes of Services beyond their status. A role of its own, because a cluster that has neither kube-vip
+/// nor an operator to be replaced can do without it.
+pub const WRITE_SERVICES: Role = Role {
+    label: "services",
+    purpose: "Needed where kube-vip announces addresses, to write its annotation, and while another \
+              allocator is replaced, to take its finalizer off Services. Without it a Service that \
+              must be written says ServiceRefused; all others are served.",
+    rules: &[Rule { groups: &[""], resources: &["services"], verbs: &["patch"], names: &[] }],
+};
 
 /// The namespace of the `ConfigMap` with kube-vip's pools, unless the user says another.
 pub const KUBE_VIP_NAMESPACE: &str = "kube-system";

@@ -136,8 +136,10 @@ pub(super) struct Planner {
     /// That no claim can be written, and why.
     blocked: Option<Blocked>,
     pools_changed: bool,
-    /// Failed writes of Services, and what the API server said if it refused.
-    service_delays: BTreeMap<ServiceKey, (Delay, Option<String>)>,
+    /// Failed writes for Services, and what the API server refused if it did.
+    service_delays: BTreeMap<ServiceKey, (Delay, Option<Refusal>)>,
+    /// Failed tries to take off Services what was left on them. They hold up nothing else.
+    clean_up_delays: BTreeMap<ServiceKey, Delay>,
     /// Releases that the live read forbade.
     release_delays: BTreeMap<IpAddr, Delay>,
     /// How often in a row other calls failed.
@@ -317,11 +319,10 @@ impl Planner {
         if let Some((delay, refused)) = self.service_delays.get(key)
             && delay.holds(now)
         {
-            if let Some(words) = refused.clone() {
-                let refusal = Refusal::LedgerRefused(words);
+            if let Some(refusal) = refused.clone() {
                 self.wait(&service, std::slice::from_ref(&refusal), now);
                 let said = status::Said::refused(&service.shows, &[refusal]);
-                self.publish(&service, None, Some(&said), now, effects);
+                self.tell_refused(&service, &said, now, effects);
             }
             return;
         }
@@ -579,7 +580,8 @@ impl Planner {
                 | Refusal::TwoOfOneFamily(..)
                 | Refusal::OutsideEveryPool(_)
                 | Refusal::WrongFamily(_)
-                | Refusal::LedgerRefused(_) => {}
+                | Refusal::LedgerRefused(_)
+                | Refusal::ServiceRefused(_) => {}
             }
         }
         self.waiting.set(&service.key, wait);

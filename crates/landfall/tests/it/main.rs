@@ -16,6 +16,8 @@ mod kube_vip;
 mod leadership;
 #[cfg(test)]
 mod migration;
+#[cfg(test)]
+mod roles;
 // The attribute tells clippy that the helpers in there are tests, too.
 #[cfg(test)]
 mod services;

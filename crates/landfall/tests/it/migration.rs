@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{Arena, LONG, Tenant, ip};
 
-const VALID: &str = "successfully allocated an IP address";
+pub(crate) const VALID: &str = "successfully allocated an IP address";
 const MIGRATED: &str = "VirtualIP has been migrated";
 
 /// Nobody may make a Service a `LoadBalancer`.
@@ -48,19 +48,19 @@ const ALLOW_LOAD_BALANCERS: [&str; 3] =
     ["delete", "validatingadmissionpolicybinding", "no-load-balancers"];
 
 /// The user of `VirtualIPs` in one namespace.
-struct Old {
-    tenant: Tenant,
+pub(crate) struct Old {
+    pub(crate) tenant: Tenant,
     vips: Api<VirtualIP>,
 }
 
 impl Old {
-    async fn new(arena: &Arena, namespace: &str) -> Self {
+    pub(crate) async fn new(arena: &Arena, namespace: &str) -> Self {
         let tenant = arena.tenant(namespace).await;
         let vips = Api::namespaced(tenant.client.clone(), namespace);
         Self { tenant, vips }
     }
 
-    async fn mapping(&self, name: &str, segment: &str, excluded: &[&str]) {
+    pub(crate) async fn mapping(&self, name: &str, segment: &str, excluded: &[&str]) {
         let all: Api<GroupSegmentMapping> = Api::all(self.tenant.client.clone());
         let spec = GroupSegmentMappingSpec {
             keepalived_group: "ns/kg".into(),
@@ -72,18 +72,18 @@ impl Old {
     }
 
     /// A plain Service to be exposed.
-    async fn service(&self, name: &str) -> Service {
+    pub(crate) async fn service(&self, name: &str) -> Service {
         let service = load_balancer(name).of_type("ClusterIP").labelled("app", name);
         self.tenant.create(service).await
     }
 
-    async fn expose(&self, name: &str, service: &str, addr: Option<&str>) {
+    pub(crate) async fn expose(&self, name: &str, service: &str, addr: Option<&str>) {
         let spec = VirtualIPSpec { service: service.into(), ip: addr.map(str::to_owned) };
         let vip = VirtualIP::new(name, spec);
         self.vips.create(&PostParams::default(), &vip).await.unwrap();
     }
 
-    async fn migrate(&self, name: &str) {
+    pub(crate) async fn migrate(&self, name: &str) {
         let annotations = json!({words::ANNOTATION_MIGRATE: ""});
         self.patch(name, json!({"metadata": {"annotations": annotations}})).await;
     }
@@ -107,12 +107,12 @@ impl Old {
         .unwrap();
     }
 
-    async fn copy(&self, name: &str) -> Option<Service> {
+    pub(crate) async fn copy(&self, name: &str) -> Option<Service> {
         self.tenant.services.get_opt(&format!("{name}-keepalived-clone")).await.unwrap()
     }
 
     /// Waits for a state and a part of its message.
-    async fn is(&self, name: &str, state: State, fragment: &str) -> VirtualIPStatus {
+    pub(crate) async fn is(&self, name: &str, state: State, fragment: &str) -> VirtualIPStatus {
         let what = format!("VirtualIP {} to be {state:?} {fragment:?}", self.tenant.key(name));
         wait::until(what, LONG, async || {
             let vip = self.vips.get(name).await.map_err(|error| error.to_string())?;
@@ -137,7 +137,7 @@ impl Old {
     }
 
     /// A migration that is over in every respect.
-    async fn is_migrated(&self, name: &str, service: &str, addr: &str) {
+    pub(crate) async fn is_migrated(&self, name: &str, service: &str, addr: &str) {
         let status = self.is(name, State::Migrated, MIGRATED).await;
         assert_eq!(status.ip.as_deref(), Some(addr), "{name}");
         assert_eq!(status.service.as_deref(), Some(service), "{name}");

@@ -183,6 +183,37 @@ impl Arena {
         client_from(&kubeconfig).await.unwrap()
     }
 
+    /// Takes roles away from the operator's account that only some clusters need, and waits until it
+    /// cannot do this any more.
+    pub(crate) async fn revoke(&self, roles: &[&str], forbidden: &[&str]) {
+        for role in roles {
+            self.stage.install.revoke(&self.stage.plane, role).await.unwrap();
+        }
+        if !forbidden.is_empty() {
+            self.may(forbidden, false).await;
+        }
+    }
+
+    /// Gives all of them back, and waits until the operator's account can do this.
+    pub(crate) async fn grant(&self, allowed: &[&str]) {
+        self.stage.install.grant(&self.stage.plane).await.unwrap();
+        self.may(allowed, true).await;
+    }
+
+    /// The API server learns of bindings by a watch of its own.
+    async fn may(&self, what: &[&str], allowed: bool) {
+        let account = format!("--as={}", self.stage.install.user());
+        let ask = [&["auth", "can-i", "-A"], what, &[&*account]].concat();
+        wait::until(format!("{what:?} to be allowed: {allowed}"), LONG, async || {
+            match (self.stage.plane.kubectl(&ask).await, allowed) {
+                (Ok(_), true) | (Err(_), false) => Ok(()),
+                (answer, _) => Err(format!("{answer:?}")),
+            }
+        })
+        .await
+        .unwrap();
+    }
+
     /// An operator that needs no lease.
     pub(crate) async fn operator(&self) -> Operator {
         self.operator_with(&["--leader-elect=false"]).await

@@ -115,6 +115,7 @@ pub(super) fn may_ask_beyond_pools(
         | Refusal::SharingRefused(..)
         | Refusal::WrongFamily(_)
         | Refusal::LedgerRefused(_)
+        | Refusal::ServiceRefused(_)
         | Refusal::NoneGives(..) => false,
     };
     beyond

@@ -59,10 +59,12 @@ impl Planner {
         let looks = self.looks.values().copied();
         let claim_looks = self.claim_looks.values().copied();
         let services = self.service_delays.values().filter_map(|(delay, _)| delay.until);
+        let clean_ups = self.clean_up_delays.values().filter_map(|delay| delay.until);
         let releases = self.release_delays.values().filter_map(|delay| delay.until);
         looks
             .chain(claim_looks)
             .chain(services)
+            .chain(clean_ups)
             .chain(releases)
             .chain(self.absent.next_due())
             .chain(self.reminders.next_due())
@@ -78,6 +80,11 @@ impl Planner {
             if delay.end(now) {
                 // What was refused is forgotten, so that it is tried again.
                 *refused = None;
+                woken.push(key.clone());
+            }
+        }
+        for (key, delay) in &mut self.clean_up_delays {
+            if delay.end(now) {
                 woken.push(key.clone());
             }
         }

@@ -285,17 +285,29 @@ impl Planner {
         let leftovers = &mut self.world.leftovers;
         match watched {
             Watched::ListBegins => leftovers.begin_list(),
-            Watched::ListEnds => drop(leftovers.end_list()),
+            Watched::ListEnds => {
+                for (key, _) in leftovers.end_list().vanished {
+                    self.leftover_gone(&key);
+                }
+            }
             Watched::Is(key, version, leftover) => {
                 leftovers.put(key.clone(), version, leftover, Source::Watch);
                 self.mark(&key);
             }
             Watched::IsNot(key, version) => {
                 if leftovers.remove(&key, version, false).is_some() {
+                    self.leftover_gone(&key);
                     self.repair.stir(&key);
                 }
             }
         }
+    }
+
+    /// Nothing is left on a Service to be taken off. What waited for that may go on, also where our own
+    /// call seemed to fail.
+    fn leftover_gone(&mut self, key: &ServiceKey) {
+        self.clean_up_delays.remove(key);
+        self.mark(key);
     }
 
     fn on_pools(&mut self, source: PoolSource, watched: Watched<PoolName, Box<PoolView>>) {

@@ -50,6 +50,18 @@ impl Planner {
         }
     }
 
+    /// Says that a write was refused, in the status whatever kind of Service it is: another write of
+    /// the Service itself would be refused again at once.
+    pub(super) fn tell_refused(
+        &mut self,
+        service: &ServiceView,
+        said: &Said,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.write_status(service, None, Some(said), now, effects);
+    }
+
     fn annotate(
         &mut self,
         service: &ServiceView,
@@ -100,7 +112,7 @@ impl Planner {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let Some(conditions) = status::without_ours(&service.conditions) else { return false };
-        if !self.is_held_back(service, None, None, now) {
+        if !self.is_held_back(&service.key, "retract", now) {
             self.begin_call(&service.key);
             effects.push(Effect::Publish {
                 key: service.key.clone(),

@@ -1,9 +1,10 @@
 //! What came of an effect, taken in.
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use super::{
-    About, Blocked, Busy, ClaimView, Effect, Note, Now, Planner, PoolName, ServiceKey, Source,
+    About, Blocked, Busy, ClaimView, Effect, Note, Now, Planner, PoolName, Refusal, ServiceKey,
+    Source,
     due::{Delay, PROBE_TRIES, delay_after},
 };
 use crate::services::{
@@ -31,12 +32,17 @@ impl Planner {
                 }
                 None
             }
-            Effect::Publish { key, note, .. } | Effect::Annotate { key, note, .. } => {
-                self.on_published(&key, note, result, now)
+            Effect::Publish { key, uid, note, .. } => {
+                self.on_status_written(key, uid, note, result, now)
             }
-            Effect::CleanUp { key, version, .. } | Effect::Retract { key, version, .. } => {
-                self.on_cleaned_up(&key, version, result, now);
-                None
+            Effect::Annotate { key, note, .. } => {
+                let refusal = refused(&result).map(Refusal::ServiceRefused);
+                self.on_published(&key, note, refusal, result, now)
+            }
+            Effect::CleanUp { key, uid, version, .. }
+            | Effect::Retract { key, uid, version, .. } => {
+                let refused = self.on_cleaned_up(&key, version, result, now);
+                refused.map(|words| refused_write(key, uid, words))
             }
             Effect::Release { claim, holder, .. } => {
                 let addr = claim.addr;
@@ -185,13 +191,13 @@ impl Planner {
             Err(Failure::Refused(words)) => {
                 self.unbusy(addr);
                 self.end_call(key);
-                self.delay_service(key, Some(words), Duration::ZERO, now);
+                self.delay_service(key, Some(Refusal::LedgerRefused(words)), Duration::ZERO, now);
             }
             Err(Failure::Blocked(words)) => {
                 self.unbusy(addr);
                 self.end_call(key);
                 self.block(words.clone(), Some(key));
-                self.delay_service(key, Some(words), Duration::ZERO, now);
+                self.delay_service(key, Some(Refusal::LedgerRefused(words)), Duration::ZERO, now);
             }
             // Until we know whether it happened, the Service gets no other address.
             Err(failure @ Failure::Unknown(_)) => {
@@ -243,10 +249,25 @@ impl Planner {
         }
     }
 
+    /// A status was to be written. If it cannot be, an event is the only way to say so.
+    fn on_status_written(
+        &mut self,
+        key: ServiceKey,
+        uid: Arc<str>,
+        note: Option<Note>,
+        result: Result<Answer, Failure>,
+        now: Now,
+    ) -> Option<Note> {
+        let refused = refused(&result).filter(|_| !self.service_delays.contains_key(&key));
+        let told = self.on_published(&key, note, None, result, now);
+        told.or_else(|| Some(refused_write(key, uid, refused?)))
+    }
+
     fn on_published(
         &mut self,
         key: &ServiceKey,
         note: Option<Note>,
+        refusal: Option<Refusal>,
         result: Result<Answer, Failure>,
         now: Now,
     ) -> Option<Note> {
@@ -255,7 +276,7 @@ impl Planner {
             Ok(answer) => {
                 // A condition about a refusal is written while the refusal lasts: its delay stays.
                 let refused =
-                    self.service_delays.get(key).is_some_and(|(_, words)| words.is_some());
+                    self.service_delays.get(key).is_some_and(|(_, refusal)| refusal.is_some());
                 if !refused {
                     self.service_delays.remove(key);
                 }
@@ -271,7 +292,7 @@ impl Planner {
                 None
             }
             Err(failure @ (Failure::Refused(_) | Failure::Blocked(_) | Failure::Throttled(_))) => {
-                self.delay_service(key, None, failure.asked_to_wait(), now);
+                self.delay_service(key, refusal, failure.asked_to_wait(), now);
                 None
             }
             Err(Failure::NotSent) => None,
@@ -280,25 +301,35 @@ impl Planner {
         news
     }
 
+    /// What was left on a Service was to be taken off it. Gives back what the API server said when it
+    /// refused for the first time.
     fn on_cleaned_up(
         &mut self,
         key: &ServiceKey,
         version: Version,
         result: Result<Answer, Failure>,
         now: Now,
-    ) {
+    ) -> Option<String> {
+        let mut refused = refused(&result);
         match result {
             Ok(answer) => {
+                self.clean_up_delays.remove(key);
                 self.world.leftovers.bury(key, version);
                 self.repair.stir(key);
                 self.take_in_service(key, answer);
             }
             Err(Failure::NotSent) => {}
             // Where somebody was faster, the watch brings what there is now.
-            Err(failure) => self.delay_service(key, None, failure.asked_to_wait(), now),
+            Err(failure) => {
+                let tries = self.clean_up_delays.get(key).map_or(0, |delay| delay.tries);
+                let delay = delay_after(tries, now).at_least(failure.asked_to_wait(), now);
+                self.clean_up_delays.insert(key.clone(), delay);
+                refused = refused.filter(|_| tries == 0);
+            }
         }
         self.end_call(key);
         self.mark(key);
+        refused
     }
 
     /// The answer to a call about a claim. It may be older than what the watch told meanwhile, which
@@ -338,7 +369,7 @@ impl Planner {
     fn delay_service(
         &mut self,
         key: &ServiceKey,
-        refused: Option<String>,
+        refused: Option<Refusal>,
         wait: Duration,
         now: Now,
     ) {
@@ -404,5 +435,24 @@ impl Planner {
         }
         self.settle(addr);
         self.mark_holders(addr);
+    }
+}
+
+/// What the API server said if it refused.
+fn refused(result: &Result<Answer, Failure>) -> Option<String> {
+    match result {
+        Err(Failure::Refused(words) | Failure::Blocked(words)) => Some(words.clone()),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// What to tell about a write of a Service that the API server refused.
+fn refused_write(key: ServiceKey, uid: Arc<str>, words: String) -> Note {
+    let refusal = Refusal::ServiceRefused(words);
+    Note {
+        about: About::Service { key, uid },
+        warning: true,
+        reason: refusal.reason().as_str().to_owned(),
+        message: refusal.to_string(),
     }
 }

@@ -10,7 +10,8 @@ impl Planner {
     /// One that is being deleted waits for nothing: what it held is released when it is gone.
     pub(super) fn plan_leftover(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
         let Some(leftover) = self.world.leftovers.get(key) else { return };
-        let delayed = self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
+        let delayed = self.clean_up_delays.get(key).is_some_and(|delay| delay.holds(now))
+            || self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
         // After a write of ours the watch will tell of both again.
         let newer = |service: &ServiceView| service.version > leftover.version;
         let outdated = self.world.services.get(key).is_some_and(newer);

@@ -361,3 +361,18 @@ fn who_joins_what_was_taken_of_no_pool_has_it_count_for_the_others_at_once() {
     assert_eq!(shown_by(&sim, "shop/joins"), ["10.0.0.0"]);
     assert_eq!(shown_by(&sim, "other/waits"), Vec::<String>::new(), "one is what it may hold");
 }
+
+#[test]
+fn a_clean_up_whose_answer_is_lost_still_frees_the_address() {
+    let mut sim = annotated();
+    sim.cluster.edit_service("shop/web", |stored| stored.load_balancer = false);
+    sim.deliver(0, Kind::Services, usize::MAX);
+    assert_eq!(sim.plan(0), 1, "what it showed goes first");
+    sim.take_hold(0, 0);
+    sim.lose(0, 0);
+    // It is planned before the watch tells that it did happen.
+    assert_eq!(sim.plan(0), 0);
+    sim.quiet();
+    assert_eq!(sim.cluster.writes, ["clean_up", "release"]);
+    assert!(sim.cluster.claims.is_empty());
+}
