@@ -96,6 +96,33 @@ async fn every_yaml_block_and_example_is_accepted() {
         .unwrap();
 }
 
+/// The objects of a manifest as the API server would store them.
+async fn rehearsed(plane: &ControlPlane, path: &str) -> Vec<Value> {
+    let dry_run = ["apply", "--dry-run=server", "--validate=strict", "-o", "json", "-f", path];
+    let mut answer: Value = serde_json::from_str(&plane.kubectl(&dry_run).await.unwrap()).unwrap();
+    if let Value::Array(items) = answer["items"].take() { items } else { vec![answer] }
+}
+
+#[tokio::test]
+async fn every_manifest_is_accepted_and_carries_the_recommended_labels() {
+    let plane = plane().await;
+    let rbac = root().join("deploy/rbac.yaml");
+    plane.kubectl(&["apply", "--server-side", "-f", &rbac.to_string_lossy()]).await.unwrap();
+    let manifests = files(&root().join("deploy"), "yaml");
+    assert!(manifests.len() >= 14, "{manifests:?}");
+    for path in manifests {
+        for object in rehearsed(plane, &path.to_string_lossy()).await {
+            let template = object.pointer("/spec/template/metadata/labels");
+            for labels in object.pointer("/metadata/labels").into_iter().chain(template) {
+                assert_eq!(labels["app.kubernetes.io/name"], "landfall", "{object}");
+                assert_eq!(labels["app.kubernetes.io/part-of"], "landfall", "{object}");
+                assert!(labels["app.kubernetes.io/component"].is_string(), "{object}");
+            }
+            assert!(object["metadata"]["labels"].is_object(), "{}: {object}", path.display());
+        }
+    }
+}
+
 #[rstest]
 #[case::operator("rbac.yaml", "operator.yaml")]
 #[case::kube_vip("kube-vip/rbac.yaml", "kube-vip/deployment.yaml")]
@@ -109,9 +136,21 @@ async fn the_deployment_is_admitted_where_only_restricted_pods_are(
     for rbac in ["rbac.yaml", rbac] {
         plane.kubectl(&["apply", "--server-side", "-f", &deploy(rbac)]).await.unwrap();
     }
-    let operator = deploy(operator);
-    let dry_run = ["apply", "--dry-run=server", "--validate=strict", "-o", "json", "-f", &operator];
-    let deployment: Value = serde_json::from_str(&plane.kubectl(&dry_run).await.unwrap()).unwrap();
+    let objects = rehearsed(plane, &deploy(operator)).await;
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    let pods = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pods["priorityClassName"], "system-cluster-critical");
+    assert_eq!(pods["nodeSelector"]["kubernetes.io/os"], "linux");
+    // What is to protect its Pods is about them and about nothing else.
+    for (kind, selector) in [
+        ("PodDisruptionBudget", "/spec/selector/matchLabels"),
+        ("NetworkPolicy", "/spec/podSelector/matchLabels"),
+    ] {
+        let object = objects.iter().find(|object| object["kind"] == kind).unwrap();
+        let selected = object.pointer(selector).unwrap();
+        assert_eq!(selected, &deployment["spec"]["selector"]["matchLabels"], "{kind}");
+        assert_eq!(object["metadata"]["namespace"], deployment["metadata"]["namespace"], "{kind}");
+    }
 
     // A Deployment that asks for too much is accepted and its Pods are not; so a Pod it is.
     let namespace = plane.kubectl(&["get", "namespace", "landfall-system", "-o", "json"]).await;
@@ -143,7 +182,9 @@ fn a_deployment_tells_the_operator_in_which_pod_it_runs(
 fn links_between_documents_lead_somewhere() {
     let root = root();
     let mut documents = files(&root.join("docs"), "md");
-    documents.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)));
+    documents.extend(
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"].map(|name| root.join(name)),
+    );
     let mut checked = 0;
     for path in documents {
         let text = fs::read_to_string(&path).unwrap();
