@@ -1,5 +1,7 @@
-//! `deploy/admission.yaml` and `deploy/flowcontrol.yaml`: who may write the ledger, and in which
-//! queue of the API server the operator stands.
+//! `deploy/admission*.yaml` and `deploy/flowcontrol.yaml`: who may write the ledger and list addresses of
+//! pools, and in which queue of the API server the operator stands.
+
+mod external_ips;
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -18,6 +20,7 @@ use landfall_testkit::builders::{
 };
 use landfall_testkit::control_plane::client_from;
 use landfall_testkit::{ControlPlane, Operator, wait};
+use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
@@ -99,13 +102,19 @@ async fn guarded() -> Result<Guarded> {
     let plane = PLANE
         .get_or_try_init(async || {
             // With controllers: a garbage collector and a type checker of policies.
-            let plane = ControlPlane::builder().with_controller_manager(true).start().await?;
+            // And as lenient about spellings of addresses as the oldest release that is supported.
+            let plane = ControlPlane::builder()
+                .with_controller_manager(true)
+                .apiserver_arg("--feature-gates=StrictIPCIDRValidation=false")
+                .start()
+                .await?;
             let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
             plane.install_crds(&root.join("deploy/crds")).await?;
             Ok::<_, landfall_testkit::Error>(plane)
         })
         .await?;
-    for file in ["rbac.yaml", "admission.yaml", "flowcontrol.yaml"] {
+    let files = ["rbac.yaml", "admission.yaml", "admission-external-ips.yaml", "flowcontrol.yaml"];
+    for file in files {
         plane.apply_yaml(&deployed(file)?).await?;
     }
     plane.apply_yaml(RIGHTS).await?;
@@ -445,12 +454,15 @@ async fn an_operator_under_another_account_says_so_and_serves_once_the_policy_na
     drop(operator);
 }
 
+#[rstest]
 #[tokio::test]
-async fn the_policy_fits_the_kind_it_judges() {
+async fn a_policy_fits_the_kind_it_judges(
+    #[values("landfall-ledger", "landfall-external-ips")] name: &str,
+) {
     let guarded = guarded().await.unwrap();
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(guarded.masters().await.unwrap());
     let status = wait::until("the policy to be type-checked", LONG, async || {
-        let policy = policies.get("landfall-ledger").await.map_err(|error| error.to_string())?;
+        let policy = policies.get(name).await.map_err(|error| error.to_string())?;
         let status = policy.status.clone().unwrap_or_default();
         let current = status.observed_generation == policy.metadata.generation;
         if current && status.type_checking.is_some() {
