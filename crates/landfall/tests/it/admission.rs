@@ -2,6 +2,7 @@
 //! pools, and in which queue of the API server the operator stands.
 
 mod external_ips;
+mod quotes;
 
 use std::fmt::Debug;
 use std::path::Path;

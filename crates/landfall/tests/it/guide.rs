@@ -9,8 +9,16 @@ pub(crate) struct Guide {
 
 impl Guide {
     pub(crate) fn read(file: &str) -> Self {
-        let text = std::fs::read_to_string(root().join("docs/guides").join(file)).unwrap();
+        Self::of(std::fs::read_to_string(root().join("docs/guides").join(file)).unwrap())
+    }
+
+    /// Any other document.
+    pub(crate) fn of(text: String) -> Self {
         Self { text }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// What stands under one heading.

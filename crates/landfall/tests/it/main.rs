@@ -25,3 +25,5 @@ mod services;
 mod stage;
 #[cfg(test)]
 mod takeover;
+#[cfg(test)]
+mod texts;
