@@ -5,9 +5,11 @@ mod cargo;
 mod chaos;
 mod control_plane;
 mod demo;
+mod fuzz;
 mod generate;
 mod output;
 mod test;
+mod tools;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -34,6 +36,8 @@ enum Command {
     ControlPlane(control_plane::Args),
     /// Start a cluster with the operator and sample Services, and show what they get
     Demo(demo::Args),
+    /// Let random texts and objects loose on everything that reads what users write
+    Fuzz(fuzz::Args),
     /// Write what is derived from the code: CRDs, RBAC and the reference pages
     Generate {
         /// Write nothing, and fail if anything is out of date
@@ -61,6 +65,7 @@ fn run(command: Command, output: &Output) -> Result<(), Box<dyn Error>> {
         Command::Chaos(args) => chaos::run(&args, output)?,
         Command::ControlPlane(args) => control_plane::run(&args, output)?,
         Command::Demo(args) => demo::run(&args, output)?,
+        Command::Fuzz(args) => fuzz::run(&args, output)?,
         Command::Generate { check } => generate::run(check)?,
         Command::Test => test::run(output)?,
     }

@@ -1,7 +1,6 @@
 //! `cargo xtask test`: from a fresh Debian or Ubuntu with Rust and Go to every test run.
 
 use std::env;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use comfy_table::{Table, presets};
 use landfall_testkit::assets;
 
 use crate::output::{Output, seconds};
-use crate::{cargo, control_plane, generate};
+use crate::{cargo, control_plane, generate, tools};
 
 /// A program the tests run, and the Debian package that has it.
 struct Tool {
@@ -26,7 +25,7 @@ const TOOLS: &[Tool] = &[
 /// passes or does not. Others are for those who set it, or run the tests without us.
 const STORIES: &str = "PROPTEST_RNG_SEED";
 
-const CARGO_DENY: &str = "0.20.2";
+const CARGO_DENY: tools::Tool = tools::Tool { name: "cargo-deny", version: "0.20.2" };
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -63,6 +62,7 @@ fn run_steps(steps: &mut Steps<'_>) -> Result<(), Error> {
     steps.cargo(&[&["clippy"], &all[..]].concat())?;
     steps.step("generate --check", || Ok(generate::run(true)?))?;
     steps.step("cargo deny", || deny(output))?;
+    steps.step("fuzz targets", check_fuzz_targets)?;
     // Tests run the binary, and cargo builds a package's binaries only for its own tests.
     steps.cargo(&["build", "-p", "landfall"])?;
     let mut test = cargo::command();
@@ -139,23 +139,30 @@ fn missing_tools() -> Vec<&'static Tool> {
     TOOLS.iter().filter(|tool| !is_on_path(tool.program)).collect()
 }
 
-/// Checks licences, bans and sources of everything we depend on. The checker is built once and kept
-/// beside the control plane.
+/// Checks licences, bans and sources of everything we depend on, and reports what is known to be wrong
+/// with any of it. An advisory is no fault of a commit, and its database may be out of reach: neither
+/// fails the step.
 fn deny(output: &Output) -> Result<(), Error> {
-    let root = PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cache/landfall/tools");
-    let program = root.join("bin/cargo-deny");
-    let version = Command::new(&program).arg("--version").stderr(Stdio::null()).output();
-    let wanted = format!("cargo-deny {CARGO_DENY}");
-    if !version.is_ok_and(|answer| String::from_utf8_lossy(&answer.stdout).trim() == wanted) {
-        output.say(format_args!("building {wanted}; this takes some minutes, once"));
-        let mut install = cargo::command();
-        install.args(["install", "--quiet", "--locked", "--force", "--version", CARGO_DENY]);
-        install.arg("--root").arg(&root).arg("cargo-deny");
-        cargo::run("cargo install cargo-deny", &mut install)?;
+    let program = CARGO_DENY.prepare(output)?;
+    let check = |what: &[&str]| {
+        let mut check = Command::new(&program);
+        check.arg("check").args(what).current_dir(cargo::repository());
+        cargo::run(&format!("cargo deny check {}", what.join(" ")), &mut check)
+    };
+    check(&["bans", "licenses", "sources"])?;
+    if let Err(error) = check(&["advisories"]) {
+        output.say(format_args!("{error}: see above; an advisory to act on, or no database"));
     }
-    let mut check = Command::new(program);
-    check.args(["check", "bans", "licenses", "sources"]);
-    Ok(cargo::run("cargo deny check", check.current_dir(cargo::repository()))?)
+    Ok(())
+}
+
+/// The fuzz targets lie outside the workspace; whatever they call must be there.
+fn check_fuzz_targets() -> Result<(), Error> {
+    let mut check = cargo::command();
+    check.args(["check", "--manifest-path", "fuzz/Cargo.toml", "--locked"]);
+    // Most of what they depend on is built there already.
+    check.args(["--target-dir", "target"]);
+    Ok(cargo::run("cargo check --manifest-path fuzz/Cargo.toml", &mut check)?)
 }
 
 /// Asked in the folder of the Go module, where an older Go fetches the one that go.mod wants.

@@ -8,6 +8,8 @@ pub mod condition;
 pub mod convert;
 pub mod crd;
 pub mod finding;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod group_segment_mapping;
 pub mod ip;
 pub mod ipgroup;

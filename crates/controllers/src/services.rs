@@ -39,6 +39,8 @@ mod external;
 mod fixtures;
 #[cfg(test)]
 mod fuzz;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod index;
 mod lean;
 mod metrics;

@@ -17,6 +17,8 @@ extern crate alloc;
 
 mod book;
 mod check;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod pool;
 mod range;
 mod refusal;

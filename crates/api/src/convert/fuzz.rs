@@ -1,5 +1,6 @@
 //! Whatever stands in an `IPGroup`: a pool, or what is wrong with it.
 
+use k8s_openapi::api::core::v1::ServicePort;
 use proptest::{
     collection::{btree_map, vec},
     option,
@@ -9,6 +10,7 @@ use proptest::{
 use serde_json::{Map, Value};
 
 use super::*;
+use crate::fuzzing;
 
 const FIELDS: [&str; 13] = [
     "segment",
@@ -56,19 +58,47 @@ fn field<V: Into<Value>>((name, value): (String, V)) -> (String, Value) {
     (name, value.into())
 }
 
+/// What a Service says about sharing, in words that are often the same.
+fn sharer() -> impl Strategy<Value = (ObjectMeta, ServiceSpec)> {
+    let keys = words::SHARING_KEYS.iter().flat_map(|source| [Some(source.key), source.with]);
+    let keys: Vec<_> = keys.flatten().map(str::to_owned).collect();
+    let text = prop_oneof![3 => "k|\\*|a|b|a, b|", 1 => "\\PC{0,300}"];
+    let annotations = btree_map(select(keys), text, 0..4);
+    let ports = vec((select(&["TCP", "UDP", ""][..]), 1..4_i32), 0..3);
+    (annotations, "a|b", ports, select(&["Local", "Cluster", ""][..]), option::of("x|y")).prop_map(
+        |(annotations, namespace, ports, policy, selector)| {
+            let metadata = ObjectMeta {
+                namespace: Some(namespace),
+                annotations: Some(annotations),
+                ..ObjectMeta::default()
+            };
+            let ports = ports.into_iter().map(|(protocol, port)| ServicePort {
+                protocol: (!protocol.is_empty()).then(|| protocol.to_owned()),
+                port,
+                ..ServicePort::default()
+            });
+            let spec = ServiceSpec {
+                ports: Some(ports.collect()),
+                external_traffic_policy: (!policy.is_empty()).then(|| policy.to_owned()),
+                selector: selector.map(|value| [("app".to_owned(), value)].into()),
+                ..ServiceSpec::default()
+            };
+            (metadata, spec)
+        },
+    )
+}
+
 proptest! {
     #[test]
     fn any_json_is_refused_or_becomes_a_pool_or_the_words_why_not(
         fields in btree_map(select(&FIELDS[..]).prop_map(str::to_owned), value(), 0..6)
     ) {
-        let object = Value::Object(fields.into_iter().collect::<Map<_, _>>());
-        let Ok(spec) = serde_json::from_value::<IPGroupSpec>(object) else { return Ok(()) };
-        match pool(PoolName::new("IPGroup/wild"), &spec) {
-            Ok(pool) => prop_assert!(!pool.ranges().is_empty()),
-            Err(problems) => prop_assert!(!problems.is_empty()),
-        }
-        let written = serde_json::to_value(&spec).unwrap();
-        prop_assert_eq!(serde_json::from_value::<IPGroupSpec>(written).unwrap(), spec);
+        fuzzing::ipgroup(Value::Object(fields.into_iter().collect::<Map<_, _>>()));
+    }
+
+    #[test]
+    fn two_services_agree_to_share_or_neither_does(one in sharer(), other in sharer()) {
+        fuzzing::sharing(&one, &other);
     }
 
     #[test]

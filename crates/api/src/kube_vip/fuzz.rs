@@ -1,13 +1,12 @@
 //! Whatever stands in the `ConfigMap`: pools with addresses that it names, or the words why not.
 
-use landfall_ipam::{AddrBlock, AddrRange, AddrSet, Book, Family};
 use proptest::{
     collection::{btree_map, vec},
     prelude::*,
     sample::select,
 };
 
-use super::{tests::name, *};
+use crate::fuzzing;
 
 /// CIDRs and ranges, among them some that are none. Networks stay small, because what is held back
 /// is counted out.
@@ -45,74 +44,12 @@ fn key() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The addresses that a text which was accepted names, read in another way.
-fn named(text: &str) -> AddrSet {
-    let entries = text.split([',', '\n']).filter(|entry| !entry.trim().is_empty());
-    let ranges = entries.map(|entry| match entry.split_once('-') {
-        None => entry.trim().parse::<AddrBlock>().unwrap().range(),
-        Some((first, last)) => {
-            let end = |end: &str| end.trim().split('%').next().unwrap().parse::<IpAddr>().unwrap();
-            AddrRange::new(end(first), end(last)).unwrap()
-        }
-    });
-    ranges.collect()
-}
-
-fn ends_in_0_or_255(addr: IpAddr) -> bool {
-    matches!(addr, IpAddr::V4(addr) if matches!(addr.octets()[3], 0 | 255))
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn what_a_map_gives_stands_in_it(data in btree_map(key(), value(), 0..8)) {
-        let map = PoolMap::read(name, &data);
-        for found in &map.pools {
-            let Ok(pool) = &found.pool else {
-                prop_assert_ne!(found.pool.as_ref().unwrap_err(), &Vec::new());
-                continue;
-            };
-            prop_assert_eq!(&pool.name, &name(&found.key));
-            let named = named(&data[&found.key]);
-            let left = named.difference(pool.ranges());
-            let leased = Family::BOTH.into_iter().filter_map(|family| found.leases.of(family));
-            let leased: AddrSet = leased.collect();
-            prop_assert_eq!(left, leased, "all that is named and not leased");
-            prop_assert!(pool.ranges().difference(&named).is_empty(), "nothing else");
-            let (_, owner) = found.key.split_once('-').unwrap();
-            let excluded = data.get(&format!("exclude-{owner}")).map(|text| self::named(text));
-            let excluded = excluded.unwrap_or_default();
-            prop_assert_eq!(pool.auto_assign, !owner.contains('.'));
-
-            let mut book = Book::new();
-            book.replace_pools([pool.clone()]);
-            for family in Family::BOTH {
-                for _ in 0..300 {
-                    let Ok(addr) = book.first_free(&pool.name, family, false) else { break };
-                    prop_assert!(named.contains(addr) && !ends_in_0_or_255(addr), "{}", addr);
-                    prop_assert!(!excluded.contains(addr), "{} is excluded", addr);
-                    book.take(addr);
-                }
-            }
-        }
-        for namespace in ["web", "shop", "global", "other"] {
-            let pools = map.pools.iter().filter(|pool| !pool.on_request);
-            let serving = pools.filter(|pool| pool.namespaces.includes(namespace)).count();
-            let falls_back = map.pool_of(namespace).is_some_and(|pool| pool.falls_back);
-            prop_assert!(serving <= if falls_back { 2 } else { 1 }, "{}", namespace);
-            let keys = [
-                format!("cidr-{namespace}"),
-                "cidr-global".to_owned(),
-                format!("range-{namespace}"),
-                "range-global".to_owned(),
-            ];
-            let first = keys.iter().find(|key| data.contains_key(*key));
-            prop_assert_eq!(map.pool_of(namespace).map(|pool| &pool.key), first);
-        }
-        for problem in &map.problems {
-            prop_assert!(data.contains_key(&problem.key), "{:?}", problem);
-        }
+        fuzzing::pool_map(&data);
     }
 
     #[test]
@@ -130,10 +67,6 @@ proptest! {
             "what",
         ];
         let data = keys.map(|key| (key.to_owned(), text.clone()));
-        let map = PoolMap::read(name, &data.into());
-        let about_pools = map.pools.iter().filter_map(|found| found.pool.as_ref().err()).flatten();
-        for Problem { text, .. } in about_pools.chain(&map.problems) {
-            prop_assert!(text.len() < 4096, "{}", text);
-        }
+        fuzzing::pool_map(&data.into());
     }
 }

@@ -1,7 +1,6 @@
 //! Objects that are not as they should be: each is read as far as it can be, harms nobody else, and
 //! the planner comes to rest.
 
-use k8s_openapi::api::core::v1::Service;
 use kube::core::{DeserializeGuard, ObjectList};
 use landfall_api::{IP, IPGroup, condition, words::CONDITION_ALLOCATED};
 use proptest::{
@@ -13,9 +12,10 @@ use proptest::{
 use serde_json::{Value, json};
 
 use super::{
+    fuzzing::{self, seen_claim, seen_pool, seen_service},
     observe,
     sim::{KINDS, Sim, Stored},
-    view::{Audience, ClaimView, PoolView, Request, ServiceKey, ServiceView, Tenure},
+    view::{PoolView, Request, ServiceKey, ServiceView, Tenure},
 };
 
 /// Names of fields that mean something somewhere.
@@ -397,19 +397,6 @@ fn condition_object(kind: &str) -> Value {
     })
 }
 
-/// Reads an object as a watch does; `None` where the API server would never have let it in.
-fn seen_service(object: Value) -> Option<ServiceView> {
-    observe::service(&serde_json::from_value::<Service>(object).ok()?)
-}
-
-fn seen_claim(object: Value) -> Option<ClaimView> {
-    observe::claim(&serde_json::from_value::<DeserializeGuard<IP>>(object).ok()?)
-}
-
-fn seen_pool(object: Value) -> Option<PoolView> {
-    Some(observe::pool(&serde_json::from_value::<DeserializeGuard<IPGroup>>(object).ok()?))
-}
-
 /// The same object with metadata that the API server itself sets.
 fn identified(mut object: Value, namespace: Option<&str>, name: &str) -> Value {
     let whole = json!({"annotations": {}, "labels": {}});
@@ -512,18 +499,7 @@ proptest! {
             damaged(pool_object()),
         ]
     ) {
-        seen_service(object.clone());
-        if let Ok(service) = serde_json::from_value::<Service>(object.clone()) {
-            observe::external_ips(&service);
-        }
-        if let Some(claim) = seen_claim(object.clone()) {
-            let audience = Audience { namespace: "wild", sees_all: false };
-            prop_assert!(!claim.described(audience).is_empty());
-        }
-        if let Some(pool) = seen_pool(object) {
-            let words = pool.pool.err();
-            prop_assert!(words.is_none_or(|words| words.iter().all(|text| !text.is_empty()) && !words.is_empty()));
-        }
+        fuzzing::object(&object);
     }
 
     #[test]

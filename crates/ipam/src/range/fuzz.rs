@@ -5,7 +5,7 @@ use alloc::{format, string::String, vec::Vec};
 use proptest::{collection::vec, prelude::*, sample::Index};
 
 use super::*;
-use crate::AddrSet;
+use crate::{AddrSet, fuzzing};
 
 /// A slip of the finger.
 #[derive(Clone, Debug)]
@@ -67,18 +67,7 @@ proptest! {
     fn a_text_is_read_as_what_prints_the_same_or_refused_by_its_own_words(
         text in prop_oneof![1 => any::<String>(), 3 => nearly_right()]
     ) {
-        match text.parse::<AddrBlock>() {
-            Ok(block) => {
-                let range = block.range();
-                prop_assert!(range.contains(range.first()) && range.contains(range.last()));
-                prop_assert_eq!(AddrRange::new(range.first(), range.last()), Some(range));
-                prop_assert_eq!(format!("{range}").parse::<AddrBlock>().map(AddrBlock::range), Ok(range));
-            }
-            Err(error) => {
-                let quoted = format!("{text:?}");
-                prop_assert!(error.to_string().contains(&quoted), "{}", error);
-            }
-        }
+        fuzzing::block(&text);
     }
 
     #[test]

@@ -1,0 +1,43 @@
+//! What holds for every object that a watch may bring, as functions that panic where it does not.
+//!
+//! Random tests and the targets in `fuzz/` call the same ones.
+#![expect(clippy::missing_panics_doc, reason = "to panic is what they are for")]
+
+use k8s_openapi::api::core::v1::Service;
+use kube::core::DeserializeGuard;
+use landfall_api::{IP, IPGroup};
+use serde_json::Value;
+
+use super::{
+    observe,
+    view::{ClaimView, PoolView, ServiceView},
+};
+
+/// Reads an object as a watch does; `None` where the API server would never have let it in.
+pub(super) fn seen_service(object: Value) -> Option<ServiceView> {
+    observe::service(&serde_json::from_value::<Service>(object).ok()?)
+}
+
+pub(super) fn seen_claim(object: Value) -> Option<ClaimView> {
+    observe::claim(&serde_json::from_value::<DeserializeGuard<IP>>(object).ok()?)
+}
+
+pub(super) fn seen_pool(object: Value) -> Option<PoolView> {
+    Some(observe::pool(&serde_json::from_value::<DeserializeGuard<IPGroup>>(object).ok()?))
+}
+
+/// Any JSON is observed without harm, as each of the kinds: a claim says whom it names, and a pool that
+/// cannot be used says why.
+pub fn object(object: &Value) {
+    seen_service(object.clone());
+    if let Ok(service) = serde_json::from_value::<Service>(object.clone()) {
+        observe::external_ips(&service);
+        observe::leftover(&service);
+    }
+    if let Some(claim) = seen_claim(object.clone()) {
+        assert!(!claim.described().is_empty());
+    }
+    if let Some(problems) = seen_pool(object.clone()).and_then(|pool| pool.pool.err()) {
+        assert!(!problems.is_empty() && problems.iter().all(|text| !text.is_empty()));
+    }
+}
