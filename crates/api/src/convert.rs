@@ -3,7 +3,7 @@
 use k8s_openapi::{api::core::v1::ServiceSpec, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use landfall_ipam::{AddrBlock, Family, Pool, PoolName, Refusal, Terms};
 
-use crate::{Holder, IPGroupSpec, words};
+use crate::{Holder, IPGroupSpec, kube_vip::quote, words};
 
 /// The API server takes no longer name of a namespace.
 pub(crate) const LONGEST_NAMESPACE: usize = 63;
@@ -11,18 +11,41 @@ pub(crate) const LONGEST_NAMESPACE: usize = 63;
 /// Holds back ends only where that stays cheap: two intervals per /24, so up to a /8.
 pub(crate) const AVOID_ENDS_LIMIT: u128 = 1 << 24;
 
-/// The pool that a spec describes, or what is wrong with it, part by part.
+/// A text that is longer is no address, CIDR or range, however it is written.
+const LONGEST_ENTRY: usize = 128;
+
+/// More problems than this are only counted: a list may have a hundred thousand entries.
+const MOST_PROBLEMS: usize = 8;
+
+/// A pool as far as it can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadPool {
+    /// The pool without the entries that cannot be read.
+    pub pool: Pool,
+    /// Those entries, each with its field and what is wrong with it.
+    pub unreadable: Vec<String>,
+}
+
+/// The pool that a spec describes, or why it cannot be used at all, part by part.
 ///
-/// A part that cannot be read makes the whole pool unusable: to give addresses without an exclusion
-/// that was meant would be worse than to give none.
-pub fn pool(name: PoolName, spec: &IPGroupSpec) -> Result<Pool, Vec<String>> {
-    let mut problems = Vec::new();
-    let segment = spec.segment.iter().map(|text| ("segment", text));
-    let ranges = spec.ranges.iter().map(|text| ("ranges", text));
-    let blocks = read(segment.chain(ranges), &mut problems);
-    let excluded = read(spec.excluded().iter().map(|text| ("excludedIPs", text)), &mut problems);
-    if blocks.is_empty() && problems.is_empty() {
-        problems.push("it has no addresses: set segment or ranges".to_owned());
+/// An entry that cannot be read counts for nothing, and the rest of the pool works. This is so even
+/// for an exclusion, which the original ignored as well: the addresses that the entry was meant to
+/// keep back have been given all the time, and a pool that stops serving because of it would be an
+/// outage that a take-over brings.
+pub fn pool(name: PoolName, spec: &IPGroupSpec) -> Result<ReadPool, Vec<String>> {
+    let mut unreadable = Problems::default();
+    let main = spec.segment.iter().filter_map(|text| unreadable.keep(segment(text)));
+    let mut blocks: Vec<AddrBlock> = main.collect();
+    blocks.extend(spec.ranges.iter().filter_map(|text| unreadable.keep(entry("ranges", text))));
+    if blocks.is_empty() && unreadable.is_empty() {
+        unreadable.keep::<()>(Err("it has no addresses: set segment or ranges".to_owned()));
+    }
+    let excluded = spec.excluded().iter();
+    let excluded: Vec<_> =
+        excluded.filter_map(|text| unreadable.keep(entry("excludedIPs", text))).collect();
+    let unreadable = unreadable.all();
+    if blocks.is_empty() {
+        return Err(unreadable);
     }
     let mut pool = Pool::new(name, blocks.iter().copied(), excluded);
     pool.priority = spec.priority();
@@ -30,26 +53,60 @@ pub fn pool(name: PoolName, spec: &IPGroupSpec) -> Result<Pool, Vec<String>> {
     pool.drain = spec.drain();
     if spec.avoid_ends() {
         if pool.ranges().len_of(Family::V4) > AVOID_ENDS_LIMIT {
-            problems.push("avoidEnds: works for up to a /8 of IPv4 addresses".to_owned());
-        } else {
-            pool = pool.avoid_ends(blocks);
+            return Err(vec!["avoidEnds: works for up to a /8 of IPv4 addresses".to_owned()]);
         }
+        pool = pool.avoid_ends(blocks);
     }
-    if problems.is_empty() { Ok(pool) } else { Err(problems) }
+    Ok(ReadPool { pool, unreadable })
 }
 
-fn read<'a>(
-    texts: impl Iterator<Item = (&'static str, &'a String)>,
-    problems: &mut Vec<String>,
-) -> Vec<AddrBlock> {
-    let mut blocks = Vec::new();
-    for (field, text) in texts {
-        match text.parse() {
-            Ok(block) => blocks.push(block),
-            Err(error) => problems.push(format!("{field}: {error}")),
-        }
+/// The main block of a pool: a CIDR, and not a lone address, whose prefix may have been forgotten.
+fn segment(text: &str) -> Result<AddrBlock, String> {
+    let block = entry("segment", text)?;
+    if block.is_cidr() {
+        Ok(block)
+    } else {
+        let text = text.trim();
+        Err(format!("segment: {text:?} is not a CIDR such as 10.0.0.0/24; others go into ranges"))
     }
-    blocks
+}
+
+fn entry(field: &str, text: &str) -> Result<AddrBlock, String> {
+    if text.trim().len() > LONGEST_ENTRY {
+        let quoted = quote(text.trim());
+        return Err(format!("{field}: {quoted} is not an address, a CIDR or a first-last range"));
+    }
+    text.trim().parse().map_err(|error| format!("{field}: {error}"))
+}
+
+/// What is wrong, entry by entry, up to a bound.
+#[derive(Default)]
+struct Problems {
+    named: Vec<String>,
+    more: usize,
+}
+
+impl Problems {
+    const fn is_empty(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    /// What could be read; if nothing, why is kept.
+    fn keep<T>(&mut self, read: Result<T, String>) -> Option<T> {
+        match read {
+            Ok(read) => return Some(read),
+            Err(problem) if self.named.len() < MOST_PROBLEMS => self.named.push(problem),
+            Err(_) => self.more = self.more.saturating_add(1),
+        }
+        None
+    }
+
+    fn all(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.named.push(format!("{} more entries cannot be read", self.more));
+        }
+        self.named
+    }
 }
 
 /// On which terms a Service would share an address: none without a key.
@@ -163,6 +220,95 @@ mod tests {
         let refused = sharing_terms(&shares, &ports(1025)).unwrap_err();
         assert!(matches!(refused, Refusal::Unparseable { field: "spec.ports", .. }), "{refused:?}");
         assert_eq!(sharing_terms(&metadata("other"), &ports(1025)), Ok(None));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_and_the_rest_of_the_pool_works() {
+        let long = "x".repeat(100_000);
+        for (case, segment, excluded, left, named) in [
+            (
+                "a blank before the address",
+                "10.46.3.0/30",
+                vec![" 10.46.3.2"],
+                "10.46.3.0 10.46.3.1 10.46.3.3",
+                &[][..],
+            ),
+            ("blanks in a range", " 10.0.0.0/30\n", vec!["10.0.0.0 - 10.0.0.2\t"], "10.0.0.3", &[]),
+            (
+                "a name",
+                "10.0.0.0/31",
+                vec!["gw", "10.0.0.0"],
+                "10.0.0.1",
+                &["excludedIPs: \"gw\" is not an address"],
+            ),
+            (
+                "nothing",
+                "10.0.0.0/31",
+                vec!["", " "],
+                "10.0.0.0 10.0.0.1",
+                &["excludedIPs: \"\" is not", "it is empty"],
+            ),
+            (
+                "leading zero",
+                "10.0.0.0/31",
+                vec!["10.0.0.01"],
+                "10.0.0.0 10.0.0.1",
+                &["\"10.0.0.01\"", "leading zeros"],
+            ),
+            (
+                "a very long text",
+                "10.0.0.0/31",
+                vec![&long],
+                "10.0.0.0 10.0.0.1",
+                &["xxx\"… is not an address"],
+            ),
+        ] {
+            let spec = IPGroupSpec {
+                segment: Some(segment.to_owned()),
+                excluded_ips: Some(excluded.into_iter().map(str::to_owned).collect()),
+                ..IPGroupSpec::default()
+            };
+            let ReadPool { pool, unreadable } = pool(PoolName::new("p"), &spec).unwrap();
+            let free = pool.ranges().difference(pool.excluded());
+            let expected =
+                left.split_whitespace().map(|addr| addr.parse::<std::net::IpAddr>().unwrap());
+            assert_eq!(free, expected.collect(), "{case}");
+            let said = unreadable.join("; ");
+            assert_eq!(said.is_empty(), named.is_empty(), "{case}: {said}");
+            assert!(named.iter().all(|part| said.contains(part)), "{case}: {said}");
+            assert!(said.len() < 2048, "{case}: {}", said.len());
+        }
+    }
+
+    #[test]
+    fn a_pool_without_a_range_that_can_be_read_cannot_be_used() {
+        for (segment, ranges, problem) in [
+            (None, vec![], "it has no addresses: set segment or ranges"),
+            (Some(""), vec![], "segment: \"\" is not an address"),
+            (Some("abc"), vec![], "segment: \"abc\" is not an address"),
+            (Some("1.1.1.0"), vec![], "segment: \"1.1.1.0\" is not a CIDR such as 10.0.0.0/24"),
+            (None, vec!["10.0.0.9-10.0.0.5"], "ranges: \"10.0.0.9-10.0.0.5\" is empty"),
+        ] {
+            let spec = IPGroupSpec {
+                segment: segment.map(str::to_owned),
+                ranges: ranges.into_iter().map(str::to_owned).collect(),
+                ..IPGroupSpec::default()
+            };
+            let problems = pool(PoolName::new("p"), &spec).unwrap_err();
+            assert!(problems[0].starts_with(problem), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn problems_are_counted_beyond_a_bound() {
+        let spec = IPGroupSpec {
+            segment: Some("10.0.0.0/24".to_owned()),
+            excluded_ips: Some((0..100_000).map(|n| format!("host-{n}")).collect()),
+            ..IPGroupSpec::default()
+        };
+        let unreadable = pool(PoolName::new("p"), &spec).unwrap().unreadable;
+        assert_eq!(unreadable.len(), MOST_PROBLEMS + 1);
+        assert_eq!(unreadable.last().unwrap(), "99992 more entries cannot be read");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub fn name(text: &str) {
 pub fn ipgroup(spec: Value) {
     let Ok(spec) = serde_json::from_value::<IPGroupSpec>(spec) else { return };
     match convert::pool(PoolName::new("IPGroup/wild"), &spec) {
-        Ok(pool) => assert!(!pool.ranges().is_empty()),
+        Ok(read) => assert!(!read.pool.ranges().is_empty()),
         Err(problems) => {
             assert!(!problems.is_empty() && problems.iter().all(|text| !text.is_empty()));
         }
@@ -49,6 +49,7 @@ pub fn sharing(one: &(ObjectMeta, ServiceSpec), other: &(ObjectMeta, ServiceSpec
     };
     let (terms, others) = (read(one), read(other));
     let (here, there) = (namespace(one), namespace(other));
+    let (terms, others) = (terms.map(|read| read.terms), others.map(|read| read.terms));
     fuzzing::consent((&here, terms.as_ref()), (&there, others.as_ref()));
 }
 

@@ -44,21 +44,16 @@ use crate::{schema, words};
 pub struct IPGroupSpec {
     /// The pool's main block as a CIDR of either family, such as `10.0.0.0/24`. Host bits are
     /// ignored: `10.0.0.5/29` means `10.0.0.0/29`. First and last address are given out like all
-    /// others unless `avoidEnds` is set.
+    /// others unless `avoidEnds` is set. Any text is accepted; if it is no CIDR, the condition
+    /// `Ready` says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 43))]
-    #[x_kube(
-        validation = Rule::new("isCIDR(self)").message(Message::Expression(
-            "'must be a CIDR such as 10.0.0.0/24 or fd00::/64, not \"' + self + '\"'".into()
-        ))
-    )]
     pub segment: Option<String>,
 
     /// Addresses that are never given out, each entry an address, a CIDR or a `first-last` range.
     /// An exclusion also holds for other pools that contain the address. An address that is in
-    /// use when it is excluded stays with its holder.
+    /// use when it is excluded stays with its holder. Any text is accepted; an entry that cannot be
+    /// read excludes nothing, and the condition `Ready` names it.
     #[serde(rename = "excludedIPs", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "excluded_ips")]
     pub excluded_ips: Option<Vec<String>>,
 
     /// More addresses, each entry a CIDR, a single address or a `first-last` range, of either
@@ -281,10 +276,6 @@ impl Quota {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("retainFor is {0:?}, expected a duration such as 1h30m")]
 pub struct RetainForError(String);
-
-fn excluded_ips(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schema::address_set(4096)
-}
 
 fn ranges(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schema::address_set(1024)

@@ -142,7 +142,7 @@ fn own_or_global<'a, V>(values: &'a BTreeMap<String, V>, namespace: &str) -> Opt
 }
 
 /// What somebody wrote, or the beginning of it.
-fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     match text.char_indices().nth(LONGEST_QUOTE) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}…", text.split_at(end).0),

@@ -1,12 +1,17 @@
 //! Pieces of CRD schema that a derive cannot say.
 //!
-//! Every string has a longest length and every list a largest size: the API server multiplies them
-//! into the cost of a CEL rule and refuses the CRD without them.
+//! Every string and list that a CEL rule looks at has a largest size: the API server multiplies them
+//! into the cost of the rule and refuses the CRD without them.
+//!
+//! What vip-allocator-operator accepted is accepted: its objects are applied again from repositories
+//! and backups. So nothing is asked of the fields that it knew but their type, and whatever of them
+//! cannot be read is told by the condition of the object.
 
 use kube::core::{Message, Reason, Rule};
 
-/// Longest `first-last`: two IPv6 addresses and a dash, with room for IPv4 written inside IPv6.
-const LONGEST_ENTRY: u32 = 91;
+/// Longest `first-last`: two IPv6 addresses and a dash, with room for IPv4 written inside IPv6 and for
+/// blanks around each.
+const LONGEST_ENTRY: u32 = 96;
 
 /// Schema of a list whose entries are addresses, CIDRs or ranges.
 ///
@@ -21,9 +26,9 @@ pub(crate) fn address_set(max_items: u32) -> schemars::Schema {
             "type": "string",
             "maxLength": LONGEST_ENTRY,
             "x-kubernetes-validations": [{
-                "rule": "isIP(self) || isCIDR(self) || (self.split('-').size() == 2 \
-                         && isIP(self.split('-')[0]) && isIP(self.split('-')[1]) \
-                         && ip(self.split('-')[0]).family() == ip(self.split('-')[1]).family())",
+                "rule": "isIP(self.trim()) || isCIDR(self.trim()) || (self.split('-').size() == 2 \
+                         && isIP(self.split('-')[0].trim()) && isIP(self.split('-')[1].trim()) \
+                         && ip(self.split('-')[0].trim()).family() == ip(self.split('-')[1].trim()).family())",
                 "messageExpression": "'must be an address (10.0.0.5), a CIDR (10.0.0.0/28) or a \
                                       range of one family (10.0.0.5-10.0.0.9), not \"' + self + '\"'",
             }],
@@ -35,9 +40,35 @@ pub(crate) fn address_set(max_items: u32) -> schemars::Schema {
 const NAME_IS_AN_ADDRESS: &str = "isIP(self.metadata.name) \
     || self.metadata.name.matches('^(0|[1-9a-f][0-9a-f]{0,3})(-(0|[1-9a-f][0-9a-f]{0,3})){7}$')";
 
-/// A new `IP` must be named by an address; one that the original let in earlier stays editable.
+/// The fields of an `IP`, all of them ours: those of the original have an empty spec.
+pub(crate) const IP_FIELDS: [&str; 5] = ["address", "use", "pool", "holders", "reservedFor"];
+
+/// The fields of an `IPGroup` that only make sense with addresses.
+pub(crate) const POOL_RULES: [&str; 12] = [
+    "excludedIPs",
+    "ranges",
+    "priority",
+    "autoAssign",
+    "namespaceSelector",
+    "serviceSelector",
+    "loadBalancerClass",
+    "avoidEnds",
+    "drain",
+    "quota",
+    "retainFor",
+    "announce",
+];
+
+/// The CEL expression that says that none of these fields of `self.spec` is set.
+fn none_is_set(fields: &[&str]) -> String {
+    let set: Vec<_> = fields.iter().map(|field| format!("has(self.spec.{field})")).collect();
+    format!("!({})", set.join(" || "))
+}
+
+/// A new `IP` that says anything must be named by an address; one without a word takes none.
 pub(crate) fn new_ip_is_named_by_an_address() -> Rule {
-    Rule::new(format!("oldSelf.hasValue() || {NAME_IS_AN_ADDRESS}"))
+    let says_nothing = none_is_set(&IP_FIELDS);
+    Rule::new(format!("oldSelf.hasValue() || {NAME_IS_AN_ADDRESS} || {says_nothing}"))
         .message(Message::Expression(
             "'the name of an IP must be its address, such as 10.0.0.5 or 2001-db8-0-0-0-0-0-10, not \"' \
              + self.metadata.name + '\"'"
@@ -59,16 +90,18 @@ pub(crate) fn address_is_the_name() -> Rule {
     .field_path(".spec.address")
 }
 
-/// A pool that names no address can never serve; one that the original let in earlier stays editable.
+/// A pool with rules and without addresses can never serve. One without either is as good as the
+/// original's without a spec, and one that was stored earlier stays editable.
 ///
 /// The rule stands at the root and not at the spec, whose default `{}` would break it there. At the
 /// root nothing is ratcheted for us, as any edit changes the root: hence the look at `oldSelf`.
 pub(crate) fn pool_has_addresses() -> Rule {
-    Rule::new(
+    let says_nothing = none_is_set(&POOL_RULES);
+    Rule::new(format!(
         "has(self.spec.segment) || (has(self.spec.ranges) && size(self.spec.ranges) > 0) \
-         || oldSelf.optMap(old, !has(old.spec.segment) \
-         && (!has(old.spec.ranges) || size(old.spec.ranges) == 0)).orValue(false)",
-    )
+         || {says_nothing} || oldSelf.optMap(old, !has(old.spec.segment) \
+         && (!has(old.spec.ranges) || size(old.spec.ranges) == 0)).orValue(false)"
+    ))
     .message("a pool needs addresses: set segment (for example 10.0.0.0/24) or ranges")
     .field_path(".spec")
     .reason(Reason::FieldValueRequired)

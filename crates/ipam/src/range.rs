@@ -147,6 +147,11 @@ impl AddrBlock {
         self.range
     }
 
+    /// Whether it was written as a CIDR.
+    pub const fn is_cidr(self) -> bool {
+        self.cidr
+    }
+
     /// Whether the ends of this block are a network's ends: a CIDR with room between them.
     ///
     /// IPv6 has no broadcast address, but the all-zeroes host is the subnet-router anycast address
@@ -189,8 +194,8 @@ impl AddrBlock {
 impl FromStr for AddrBlock {
     type Err = ParseError;
 
-    /// Reads `10.0.0.5`, `10.0.0.0/24` (host bits allowed) or `10.0.0.5-10.0.0.9`; blanks around the
-    /// text and around the ends of a range are ignored.
+    /// Reads `10.0.0.5`, `10.0.0.0/24` (host bits allowed) or `10.0.0.5-10.0.0.9`; blanks around each
+    /// part are ignored.
     fn from_str(input: &str) -> Result<Self, ParseError> {
         let text = input.trim();
         let malformed = || ParseError::Malformed { input: input.to_string(), hint: hint(text) };
@@ -208,10 +213,11 @@ impl FromStr for AddrBlock {
             return Ok(Self { range, cidr: false });
         }
         if let Some((addr, prefix)) = text.split_once('/') {
-            // What reads networks lets leading zeros pass; what reads addresses does not.
-            let plain = addr.parse::<IpAddr>().is_ok() && !has_leading_zero(prefix);
-            let net = text.parse().ok().filter(|_| plain).ok_or_else(malformed)?;
-            return Ok(Self::from_net(net));
+            let (addr, prefix) = (addr.trim(), prefix.trim());
+            let plain = prefix.bytes().all(|digit| digit.is_ascii_digit());
+            let addr = addr.parse().ok().filter(|_| plain && !has_leading_zero(prefix));
+            let net = addr.and_then(|addr| IpNet::new(addr, prefix.parse().ok()?).ok());
+            return Ok(Self::from_net(net.ok_or_else(malformed)?));
         }
         let addr: IpAddr = text.parse().map_err(|_| malformed())?;
         Ok(Self { range: addr.into(), cidr: false })
@@ -221,6 +227,7 @@ impl FromStr for AddrBlock {
 /// A guess at what went wrong, for the mistakes people really make.
 fn hint(text: &str) -> &'static str {
     let (addr, prefix) = text.split_once('/').unwrap_or((text, "0"));
+    let (addr, prefix) = (addr.trim(), prefix.trim());
     if text.is_empty() {
         "; it is empty"
     } else if has_leading_zero(addr) || has_leading_zero(prefix) {
@@ -263,6 +270,7 @@ mod tests {
             (" 10.0.0.5 ", "10.0.0.5", "10.0.0.5"),
             ("10.0.0.5/29", "10.0.0.0", "10.0.0.7"),
             ("10.1.2.3/32", "10.1.2.3", "10.1.2.3"),
+            ("\t10.0.0.0 / 30\n", "10.0.0.0", "10.0.0.3"),
             ("10.0.0.0/8", "10.0.0.0", "10.255.255.255"),
             ("0.0.0.0/0", "0.0.0.0", "255.255.255.255"),
             ("10.0.0.5-10.0.0.9", "10.0.0.5", "10.0.0.9"),

@@ -8,6 +8,7 @@
 mod columns;
 mod compatibility;
 mod legacy;
+mod original;
 mod validation;
 
 use std::path::Path;

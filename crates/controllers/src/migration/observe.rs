@@ -104,7 +104,7 @@ pub(super) fn mapping(object: &DeserializeGuard<GroupSegmentMapping>) -> Mapping
         Ok(mapping) => (
             mapping.spec.keepalived_group.clone(),
             mapping.spec.segment.clone(),
-            convert::pool(pool_name, &IPGroupSpec::from(&mapping.spec)),
+            convert::pool(pool_name, &IPGroupSpec::from(&mapping.spec)).map(|read| read.pool),
         ),
         Err(invalid) => (String::new(), String::new(), Err(vec![invalid.error.clone()])),
     };

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     observe,
-    view::{ClaimView, PoolView, ServiceView},
+    view::{Audience, ClaimView, PoolView, ServiceView},
 };
 
 /// Reads an object as a watch does; `None` where the API server would never have let it in.
@@ -35,7 +35,8 @@ pub fn object(object: &Value) {
         observe::leftover(&service);
     }
     if let Some(claim) = seen_claim(object.clone()) {
-        assert!(!claim.described().is_empty());
+        let audience = Audience { namespace: "wild", sees_all: false };
+        assert!(!claim.described(audience).is_empty());
     }
     if let Some(problems) = seen_pool(object.clone()).and_then(|pool| pool.pool.err()) {
         assert!(!problems.is_empty() && problems.iter().all(|text| !text.is_empty()));

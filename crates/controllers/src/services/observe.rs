@@ -300,8 +300,8 @@ pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
     match &object.0 {
         Err(invalid) => view.pool = Err(vec![invalid.error.clone()]),
         Ok(group) => {
-            let pool = convert::pool(name, &group.spec);
-            let mut problems = pool.as_ref().err().cloned().unwrap_or_default();
+            let mut problems = Vec::new();
+            let read = convert::pool(name, &group.spec).map_err(|error| problems = error).ok();
             view.namespaces = selector(
                 "namespaceSelector",
                 group.spec.namespace_selector.as_ref(),
@@ -313,9 +313,12 @@ pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
                 Ok(time) => view.retain_for = time,
                 Err(error) => problems.push(error.to_string()),
             }
-            view.pool = match pool {
-                Ok(pool) if problems.is_empty() => Ok(pool),
-                Ok(_) | Err(_) => Err(problems),
+            view.pool = match read {
+                Some(read) if problems.is_empty() => {
+                    view.unreadable = read.unreadable;
+                    Ok(read.pool)
+                }
+                Some(_) | None => Err(problems),
             };
             view.classes = Classes::one(group.spec.load_balancer_class.as_deref());
             view.quota.clone_from(&group.spec.quota);

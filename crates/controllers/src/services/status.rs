@@ -29,6 +29,8 @@ const OUTSIDE_POOL: &str = "OutsidePool";
 const ALSO_SHOWN: &str = "AlsoShown";
 /// The reason of a Service that shares its address in a way that is refused to others by now.
 const SHARED_AS_BEFORE: &str = "SharedAsBefore";
+/// The reason of a pool that serves without some of its entries, which cannot be read.
+const PARTLY_READ: &str = "PartlyRead";
 /// The API server takes no condition message longer than this.
 const LONGEST_MESSAGE: usize = 2048;
 
@@ -211,6 +213,31 @@ pub(super) struct Told<'a> {
     pub findings: Vec<&'a Found>,
 }
 
+/// Whether a pool can serve: status, reason and message of its condition.
+fn readiness(view: &PoolView, blocked: Option<&str>) -> (Status, &'static str, String) {
+    let pool = match &view.pool {
+        Err(_) => return (Status::False, "Invalid", problem(view).unwrap_or_default()),
+        Ok(pool) => pool,
+    };
+    if let Some(words) = blocked {
+        let reason = Reason::LedgerRefused.as_str();
+        return (Status::False, reason, bounded(words.to_owned()));
+    }
+    let (reason, does) = if pool.drain {
+        ("Draining", "keeps what it gave and gives no more")
+    } else if view.unreadable.is_empty() {
+        ("Serving", "gives addresses")
+    } else {
+        (PARTLY_READ, "gives addresses")
+    };
+    let unreadable = (!view.unreadable.is_empty())
+        .then(|| format!("does not count what cannot be read: {}", view.unreadable.join("; ")));
+    let ignored = (!view.ignored.is_empty())
+        .then(|| format!("this version does not act on {}", view.ignored.join(", ")));
+    let parts = [does.to_owned()].into_iter().chain(unreadable).chain(ignored);
+    (Status::True, reason, bounded(parts.collect::<Vec<_>>().join("; ")))
+}
+
 /// A pool's status, if it has one and it differs from what it says now.
 pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<IPGroupStatus> {
     let current = view.status.as_ref()?;
@@ -231,21 +258,7 @@ pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<I
         observed_generation: view.generation,
         conditions: current.conditions.clone(),
     };
-    let ignored = if view.ignored.is_empty() {
-        String::new()
-    } else {
-        format!("; this version does not act on {}", view.ignored.join(", "))
-    };
-    let (status, reason, message) = match &view.pool {
-        Err(_) => (Status::False, "Invalid", problem(view).unwrap_or_default()),
-        Ok(_) if let Some(words) = blocked => {
-            (Status::False, Reason::LedgerRefused.as_str(), bounded((*words).to_owned()))
-        }
-        Ok(pool) if pool.drain => {
-            (Status::True, "Draining", format!("keeps what it gave and gives no more{ignored}"))
-        }
-        Ok(_) => (Status::True, "Serving", format!("gives addresses{ignored}")),
-    };
+    let (status, reason, message) = readiness(view, *blocked);
     condition::set(
         &mut next.conditions,
         CONDITION_READY,

@@ -544,6 +544,8 @@ pub(crate) struct PoolView {
     pub retain_for: Option<Duration>,
     /// Fields that are set but that this version does not act on.
     pub ignored: Vec<&'static str>,
+    /// Entries of its lists that cannot be read, and count for nothing.
+    pub unreadable: Vec<String>,
     /// What in its words is not as it was meant, though it can be used.
     pub warnings: Vec<String>,
     /// What its status says now, if it has one.
@@ -579,6 +581,7 @@ impl PoolView {
             quota: None,
             retain_for: None,
             ignored: Vec::new(),
+            unreadable: Vec::new(),
             warnings: Vec::new(),
             status: None,
         }

@@ -58,7 +58,8 @@ impl Planner {
 /// What there is to tell about a pool's own words that was not told before.
 fn notes(view: &PoolView, told: &mut BTreeSet<String>) -> impl Iterator<Item = Note> + use<> {
     let problem = status::problem(view).map(|problem| (Reason::PoolInvalid.as_str(), problem));
-    let warnings = view.warnings.iter().map(|warning| (WARNED, warning.clone()));
+    let warnings = view.unreadable.iter().chain(&view.warnings);
+    let warnings = warnings.map(|warning| (WARNED, warning.clone()));
     let all: Vec<_> = problem.into_iter().chain(warnings).collect();
     let before = std::mem::replace(told, all.iter().map(|(_, text)| text.clone()).collect());
     let about = About::of_pool(view);

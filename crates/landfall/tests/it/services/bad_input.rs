@@ -3,6 +3,7 @@
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
+use landfall_api::condition;
 use landfall_testkit::builders::{
     PoolBuilder as _, ServiceBuilder as _, bare_claim, load_balancer, pool, segment,
     virtual_ip_claim, virtual_ip_copy,
@@ -103,13 +104,39 @@ async fn a_claim_that_is_nobodys_service_counts_as_taken_and_is_never_touched() 
 }
 
 #[tokio::test]
+async fn a_pool_serves_without_the_entries_that_cannot_be_read_and_names_them() {
+    let tenant = tenant("bad-entries").await;
+    let excluded = [" 10.2.6.0", "gateway", "10.2.6.1 - 10.2.6.2\t", "10.2.6.03"];
+    let group = segment("bad-entries", " 10.2.6.0/29", &excluded);
+    tenant.pool(group.only_for("bad-entries")).await;
+    let told = tenant.pool_says("bad-entries", "True", "excludedIPs: \"gateway\" is not").await;
+    let told = told.status.unwrap();
+    let ready = condition::get(&told.conditions, "Ready").unwrap();
+    assert_eq!(ready.reason, "PartlyRead", "{}", ready.message);
+    assert!(ready.message.contains("\"10.2.6.03\""), "{}", ready.message);
+    assert_eq!(told.capacity.as_deref(), Some("5"), "8 without those that can be read");
+
+    tenant.create(load_balancer("any")).await;
+    tenant.shows("any", &["10.2.6.3"]).await;
+    tenant.create(load_balancer("asks").asking("10.2.6.2")).await;
+    tenant.says("asks", "False", "Excluded", "10.2.6.2 is excluded by IPGroup/bad-entries").await;
+
+    tenant.edit_pool("bad-entries", json!({"excludedIPs": ["10.2.6.0"]})).await;
+    tenant.shows("asks", &["10.2.6.2"]).await;
+    let told = tenant.pool_says("bad-entries", "True", "gives addresses").await;
+    let conditions = told.status.unwrap().conditions;
+    assert_eq!(condition::get(&conditions, "Ready").unwrap().reason, "Serving");
+    tenant.ends(&["bad-entries"]).await;
+}
+
+#[tokio::test]
 async fn a_bad_pool_says_what_is_wrong_and_the_others_serve_on() {
     // An arena: what is wrong with these pools concerns every Service they might serve.
     let arena = arena().await;
     let tenant = arena.tenant("bad-pools").await;
     let operator = arena.operator().await;
     // Both pass the schema: its rules cannot compare addresses, nor read selectors.
-    let reversed = pool("bad-reversed", &["10.2.3.0/30", "10.2.3.9-10.2.3.8"]);
+    let reversed = pool("bad-reversed", &["10.2.3.9-10.2.3.8"]);
     tenant.pool(reversed.only_for("bad-pools")).await;
     tenant.pool_says("bad-reversed", "False", "ranges: ").await;
     let pool_text = tenant.pool_says("bad-reversed", "False", "10.2.3.9-10.2.3.8").await;

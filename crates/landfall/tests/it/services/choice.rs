@@ -1,8 +1,9 @@
 //! Which pool serves which Service, and the tables of the original's specification.
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
+use landfall_api::condition;
 use landfall_testkit::builders::{
     PoolBuilder as _, ServiceBuilder as _, load_balancer, pool, segment,
 };
@@ -263,16 +264,21 @@ async fn segments_and_exclusions_count_as_documented() {
     tenant.shows("inside", &["10.3.6.49"]).await;
     for (row, block) in [("no-prefix", "1.1.1.0"), ("word", "abc"), ("empty", "")] {
         let name = format!("segments-{row}");
-        let refused =
-            tenant.pools.create(&PostParams::default(), &segment(&name, block, &[])).await;
-        let refused = refused.unwrap_err().to_string();
-        assert!(refused.contains("must be a CIDR"), "{row}: {refused}");
+        tenant.pool(segment(&name, block, &[]).only_for("nobody")).await;
+        tenant.pool_says(&name, "False", &format!("segment: {block:?} is not")).await;
+        tenant.delete_pool(&name).await;
     }
-    for entry in [" 1.1.1.0", "1.1.1.01", "web"] {
-        let bad = segment("segments-bad", "10.3.6.40/30", &[entry]);
-        let refused = tenant.pools.create(&PostParams::default(), &bad).await;
-        let refused = refused.unwrap_err().to_string();
-        assert!(refused.contains("must be an address"), "{entry}: {refused}");
+    for (entry, capacity) in [(" 10.3.6.40", "3"), ("10.3.6.041", "4"), ("web", "4")] {
+        tenant.pool(segment("segments-bad", "10.3.6.40/30", &[entry]).only_for("nobody")).await;
+        let reason = if capacity == "4" { "PartlyRead" } else { "Serving" };
+        tenant
+            .pool_is("segments-bad", reason, |status| {
+                let ready = condition::get(&status.conditions, "Ready");
+                ready.is_some_and(|ready| ready.reason == reason)
+                    && status.capacity.as_deref() == Some(capacity)
+            })
+            .await;
+        tenant.delete_pool("segments-bad").await;
     }
     tenant.ends(&["segments-ends"]).await;
 }

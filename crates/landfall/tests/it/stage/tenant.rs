@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use landfall_api::{IP, IPGroup, name, words};
+use landfall_api::{IP, IPGroup, IPGroupStatus, name, words};
 use landfall_testkit::builders::ServiceBuilder as _;
 use landfall_testkit::cluster::{self, Snapshot};
 use landfall_testkit::{ControlPlane, builders, wait};
@@ -231,15 +231,28 @@ impl Tenant {
 
     /// Waits for a pool's numbers: capacity, used, free.
     pub(crate) async fn pool_counts(&self, name: &str, capacity: &str, used: &str, free: &str) {
-        let wanted = [capacity, used, free].map(|number| Some(number.to_owned()));
-        wait::until(format!("pool {name} to count {wanted:?}"), LONG, async || {
+        let wanted = [capacity, used, free];
+        self.pool_is(name, &format!("counting {wanted:?}"), |status| {
+            [&status.capacity, &status.used, &status.free].map(|text| text.as_deref())
+                == wanted.map(Some)
+        })
+        .await;
+    }
+
+    /// Waits until a pool's status is as it should be.
+    pub(crate) async fn pool_is(
+        &self,
+        name: &str,
+        what: &str,
+        test: impl Fn(&IPGroupStatus) -> bool,
+    ) -> IPGroupStatus {
+        wait::until(format!("pool {name} to be {what}"), LONG, async || {
             let pool = self.pools.get(name).await.map_err(|error| error.to_string())?;
             let status = pool.status.unwrap_or_default();
-            let seen = [status.capacity, status.used, status.free];
-            if seen == wanted { Ok(()) } else { Err(format!("{seen:?}")) }
+            if test(&status) { Ok(status) } else { Err(format!("{status:?}")) }
         })
         .await
-        .unwrap();
+        .unwrap()
     }
 
     /// Waits for an event about a Service.
