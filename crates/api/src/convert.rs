@@ -1,7 +1,9 @@
 //! From what users write to plain pools and terms.
 
 use k8s_openapi::{api::core::v1::ServiceSpec, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use landfall_ipam::{AddrBlock, Family, Pool, PoolName, Refusal, Terms};
+use landfall_ipam::{
+    AddrBlock, AddrSet, Family, Never, Pool, PoolName, Refusal, Terms, link_local,
+};
 
 use crate::{Holder, IPGroupSpec, kube_vip::quote, words};
 
@@ -24,6 +26,8 @@ pub struct ReadPool {
     pub pool: Pool,
     /// Those entries, each with its field and what is wrong with it.
     pub unreadable: Vec<String>,
+    /// What was read and is hardly meant so.
+    pub warnings: Vec<String>,
 }
 
 /// The pool that a spec describes, or why it cannot be used at all, part by part.
@@ -57,7 +61,29 @@ pub fn pool(name: PoolName, spec: &IPGroupSpec) -> Result<ReadPool, Vec<String>>
         }
         pool = pool.avoid_ends(blocks);
     }
-    Ok(ReadPool { pool, unreadable })
+    let given = pool.ranges().difference(pool.excluded());
+    let special = special_among(&given);
+    let never: AddrSet = Never::special().map(|(_, range)| range).collect();
+    if !special.is_empty() && given.difference(&never).is_empty() {
+        return Err(special);
+    }
+    let local = given.intersection(&link_local());
+    let local = local.ranges().next().map(|range| {
+        format!("{range} is link-local: it works within one network, and no router passes it on")
+    });
+    let warnings = special.into_iter().chain(local).collect();
+    Ok(ReadPool { pool, unreadable, warnings })
+}
+
+/// What of these addresses no Service can have, with the reason.
+fn special_among(addrs: &AddrSet) -> Vec<String> {
+    let among = Never::special().flat_map(|(why, range)| {
+        let among = addrs.intersection(&AddrSet::from_iter([range]));
+        let named: Vec<_> =
+            among.ranges().map(|range| format!("{range} is {why} and never given")).collect();
+        named
+    });
+    among.take(MOST_PROBLEMS).collect()
 }
 
 /// The main block of a pool: a CIDR, and not a lone address, whose prefix may have been forgotten.
@@ -268,7 +294,8 @@ mod tests {
                 excluded_ips: Some(excluded.into_iter().map(str::to_owned).collect()),
                 ..IPGroupSpec::default()
             };
-            let ReadPool { pool, unreadable } = pool(PoolName::new("p"), &spec).unwrap();
+            let ReadPool { pool, unreadable, warnings } = pool(PoolName::new("p"), &spec).unwrap();
+            assert_eq!(warnings, Vec::<String>::new(), "{case}");
             let free = pool.ranges().difference(pool.excluded());
             let expected =
                 left.split_whitespace().map(|addr| addr.parse::<std::net::IpAddr>().unwrap());
@@ -296,6 +323,35 @@ mod tests {
             };
             let problems = pool(PoolName::new("p"), &spec).unwrap_err();
             assert!(problems[0].starts_with(problem), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_that_no_service_can_have_are_told() {
+        for (segment, excluded, usable, warnings) in [
+            ("10.0.0.0/24", "", true, &[][..]),
+            ("0.0.0.0/30", "", true, &["0.0.0.0 is the unspecified address and never given"]),
+            ("0.0.0.0/30", "0.0.0.0", true, &[]),
+            ("::/126", "", true, &[":: is the unspecified address", "::1 is a loopback address"]),
+            ("169.254.7.0/24", "", true, &["169.254.7.0-169.254.7.255 is link-local"]),
+            ("fe80::/64", "", true, &["fe80::-fe80::ffff:ffff:ffff:ffff is link-local"]),
+            ("127.0.0.0/8", "", false, &["127.0.0.0-127.255.255.255 is a loopback address"]),
+            ("127.0.0.0/8", "127.0.0.0/9", false, &["127.128.0.0-127.255.255.255 is a loopback"]),
+            ("ff00::/8", "", false, &["is a multicast address and never given"]),
+            ("255.255.255.255/32", "", false, &["255.255.255.255 is the broadcast address"]),
+        ] {
+            let spec = IPGroupSpec {
+                segment: Some(segment.to_owned()),
+                excluded_ips: Some(excluded.split_whitespace().map(str::to_owned).collect()),
+                ..IPGroupSpec::default()
+            };
+            let read = pool(PoolName::new("p"), &spec);
+            assert_eq!(read.is_ok(), usable, "{segment}: {read:?}");
+            let told = read.map_or_else(|problems| problems, |read| read.warnings);
+            assert_eq!(told.len(), warnings.len(), "{segment}: {told:?}");
+            for (told, part) in told.iter().zip(warnings) {
+                assert!(told.contains(part), "{segment}: {told}");
+            }
         }
     }
 

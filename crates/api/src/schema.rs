@@ -31,10 +31,28 @@ pub(crate) fn address_set(max_items: u32) -> schemars::Schema {
                          && ip(self.split('-')[0].trim()).family() == ip(self.split('-')[1].trim()).family())",
                 "messageExpression": "'must be an address (10.0.0.5), a CIDR (10.0.0.0/28) or a \
                                       range of one family (10.0.0.5-10.0.0.9), not \"' + self + '\"'",
+            }, {
+                "rule": NO_SPECIAL_ADDRESS,
+                "messageExpression": "'must hold no address that a Service cannot have (unspecified, \
+                                      loopback, multicast, broadcast), as \"' + self + '\" does'",
             }],
         },
     })
 }
+
+/// Looks at the ends of a range and at the whole of a CIDR. What lies between the ends of a range is
+/// left to the reader, which never gives it. A text that is neither is refused by the other rule.
+const NO_SPECIAL_ADDRESS: &str = "isCIDR(self.trim()) \
+    ? !['0.0.0.0', '127.0.0.1', '224.0.0.1', '255.255.255.255', '::', '::1', 'ff02::1'] \
+        .exists(special, cidr(self.trim()).containsIP(special)) \
+      && (cidr(self.trim()).masked().ip().isGlobalUnicast() \
+        || cidr(self.trim()).masked().ip().isLinkLocalUnicast()) \
+    : (!isIP(self.split('-')[0].trim()) \
+        || ip(self.split('-')[0].trim()).isGlobalUnicast() \
+        || ip(self.split('-')[0].trim()).isLinkLocalUnicast()) \
+      && (self.split('-').size() != 2 || !isIP(self.split('-')[1].trim()) \
+        || ip(self.split('-')[1].trim()).isGlobalUnicast() \
+        || ip(self.split('-')[1].trim()).isLinkLocalUnicast())";
 
 /// Canonical object names: IPv4 is left to `isIP`, which knows no leading zeros either.
 const NAME_IS_AN_ADDRESS: &str = "isIP(self.metadata.name) \

@@ -137,6 +137,9 @@ pub const CONDITION_READY: &str = "Ready";
 /// Condition on an `IPGroup`: whether ledger and Services agree about its addresses.
 pub const CONDITION_CONSISTENT: &str = "Consistent";
 
+/// Condition on an `IPGroup`: it has addresses that other pools have as well.
+pub const CONDITION_OVERLAPS: &str = "Overlaps";
+
 /// Priority of an `IPGroup` that sets none.
 pub const DEFAULT_PRIORITY: i32 = landfall_ipam::Pool::DEFAULT_PRIORITY;
 
@@ -301,6 +304,11 @@ pub const WORDS: &[Word] = &[
         "IPGroup condition",
         CONDITION_CONSISTENT,
         "`False` when repair found that ledger and Services disagree about addresses of the pool, with what it found; `True` when that is over. Not set before anything was found.",
+    ),
+    word(
+        "IPGroup condition",
+        CONDITION_OVERLAPS,
+        "`True` while other pools have some of its addresses, with their names. Not set otherwise.",
     ),
     word(
         "VirtualIP annotation",

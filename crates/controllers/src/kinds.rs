@@ -4,7 +4,7 @@
 //! missing means to ask in vain again and again; to watch its definition costs nothing until it
 //! appears.
 
-use std::{collections::BTreeSet, convert::Infallible, fmt::Debug, future::Future};
+use std::{collections::BTreeSet, convert::Infallible, fmt::Debug, future::Future, time::Duration};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -13,12 +13,27 @@ use kube::{
     runtime::{watcher::Config, watcher::Event},
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{sleep, timeout},
+};
+use tracing::warn;
 
 use crate::{readiness::Listed, services::watch::feed};
 
 /// The definition of `VirtualIP`.
 pub const VIRTUAL_IPS: &str = "virtualips.paas.org";
+
+/// The group and version of `ServiceCIDR`, and its plural. Kubernetes has it so since 1.33.
+pub const SERVICE_CIDRS: (&str, &str) = ("networking.k8s.io/v1", "servicecidrs");
+
+/// How often a kind of Kubernetes itself is asked for that this API server does not have: it comes only
+/// with another version of it.
+const ASK_AGAIN: Duration = Duration::from_mins(10);
+/// How soon it is asked for again if nobody answered.
+const ASK_AGAIN_SOON: Duration = Duration::from_secs(1);
+/// How long an answer is waited for.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Answers whether a kind is served. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -104,6 +119,40 @@ pub fn watch(
         tokio::join!(watching, telling);
     };
     (Served { known }, both)
+}
+
+/// Whether the API server has a kind of Kubernetes itself, by group and version and its plural. Such a
+/// kind has no definition to watch.
+///
+/// The future ends once there is nothing more to ask.
+pub fn built_in(
+    client: Client,
+    (version, plural): (&'static str, &'static str),
+) -> (Served, impl Future<Output = ()>) {
+    let (sender, known) = watch::channel(None);
+    let asking = async move {
+        loop {
+            let asked = timeout(DEADLINE, client.list_api_group_resources(version)).await;
+            let pause = match asked {
+                Ok(Ok(list)) if list.resources.iter().any(|kind| kind.name == plural) => {
+                    sender.send_replace(Some(true));
+                    return;
+                }
+                Ok(Ok(_)) => {
+                    sender.send_replace(Some(false));
+                    ASK_AGAIN
+                }
+                Ok(Err(error)) => {
+                    let error = &error as &dyn std::error::Error;
+                    warn!(kind = plural, error, "cannot ask for a kind; it goes on");
+                    ASK_AGAIN_SOON
+                }
+                Err(_) => ASK_AGAIN_SOON,
+            };
+            sleep(pause).await;
+        }
+    };
+    (Served { known }, asking)
 }
 
 /// Whether there is either, and when that changes.

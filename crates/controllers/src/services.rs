@@ -102,7 +102,8 @@ pub fn run(
 }
 
 /// All watches. Claims are listed before Services: the other way round, a claim made in between
-/// would look as if its Service did not exist.
+/// would look as if its Service did not exist. So are the ranges of `ClusterIPs`: what they cover need
+/// not be remembered of each Service.
 fn watch_all(
     context: &Context,
     kube_vip: &KubeVip,
@@ -120,8 +121,12 @@ fn watch_all(
     };
     let namespaces = watch::namespaces(client.clone(), news.clone(), listed("namespaces"));
     let services = watch::services(client.clone(), news.clone(), listed("services"));
+    let (served, cluster_ranges) = kinds::built_in(client.clone(), kinds::SERVICE_CIDRS);
+    let ranges_listed = listed("servicecidrs");
+    let ranges_known = ranges_listed.subscribe();
+    let ranges = watch::service_ranges(client.clone(), served, news.clone(), ranges_listed);
     let services = async move {
-        claims_known.await;
+        tokio::join!(claims_known, ranges_known);
         services.await;
     };
     let nodes = watch::nodes(client.clone(), news.clone(), listed("nodes"));
@@ -130,7 +135,7 @@ fn watch_all(
         kinds::watch(client.clone(), kinds::VIRTUAL_IPS, listed(kinds::VIRTUAL_IPS));
     let virtual_ips = watch::virtual_ips(client.clone(), served, news, listed("virtualips"));
     let others = async move {
-        tokio::join!(nodes, api_servers, definition, virtual_ips);
+        tokio::join!(nodes, api_servers, definition, virtual_ips, cluster_ranges, ranges);
     };
     async move {
         tokio::join!(claims, pools, namespaces, services, others);

@@ -1,18 +1,21 @@
 //! All pools and every taken address, with what is left.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 use core::net::IpAddr;
 
-use crate::{AddrSet, Family, Pool, PoolName, Refusal, Verdict};
+use crate::{AddrSet, Family, Never, Pool, PoolName, Refusal, Verdict};
 
 /// What one pool has and has left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCount {
     /// Addresses it could give if none were taken.
     pub capacity: u128,
-    /// Addresses inside its ranges that somebody holds, through this pool or another.
+    /// Taken addresses inside its ranges that count for this pool, see [`Book::count_for`].
     pub used: u128,
-    /// Addresses it can still give.
+    /// Addresses it can still give. Another pool may give them as well.
     pub free: u128,
 }
 
@@ -26,6 +29,10 @@ pub struct Book {
     /// Pool names by priority, then name: the order in which pools are asked.
     order: Vec<PoolName>,
     taken: AddrSet,
+    /// Ranges from which the cluster gives `ClusterIPs`.
+    cluster_ips: AddrSet,
+    /// For which pool a taken address counts, where it is not the first that covers it.
+    counted_elsewhere: BTreeMap<IpAddr, PoolName>,
 }
 
 #[derive(Clone, Debug)]
@@ -33,8 +40,15 @@ struct Shelf {
     pool: Pool,
     usable: AddrSet,
     free: AddrSet,
-    /// Taken addresses inside its ranges, by family.
+    /// Taken addresses inside its ranges that count for it, by family.
     used: BTreeMap<Family, u128>,
+}
+
+impl Shelf {
+    fn count(&mut self, addr: IpAddr, change: impl Fn(u128, u128) -> u128) {
+        let used = self.used.entry(Family::of(addr)).or_default();
+        *used = change(*used, 1);
+    }
 }
 
 impl Book {
@@ -43,29 +57,67 @@ impl Book {
         Self::default()
     }
 
-    /// Replaces all pools. What is taken stays taken, also where no pool covers it any more.
+    /// Replaces all pools. What is taken stays taken, also where no pool covers it any more, and
+    /// counts for the first pool that covers it until [`Book::count_for`] says otherwise.
     pub fn replace_pools(&mut self, pools: impl IntoIterator<Item = Pool>) {
-        let pools: Vec<Pool> = pools.into_iter().collect();
+        let mut pools: Vec<Pool> = pools.into_iter().collect();
+        pools.sort_unstable_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
         // An exclusion in any pool that covers the address holds for all of them: whoever wrote it
         // meant the address, not the door.
         let excluded = pools
             .iter()
             .map(|pool| pool.excluded().intersection(pool.ranges()))
             .fold(AddrSet::new(), |all, one| all.union(&one));
-        let mut order: Vec<_> =
-            pools.iter().map(|pool| (pool.priority, pool.name.clone())).collect();
-        order.sort_unstable();
-        self.order = order.into_iter().map(|(_, name)| name).collect();
+        let special: AddrSet = Never::special().map(|(_, range)| range).collect();
+        let never = excluded.union(&special).union(&self.cluster_ips);
+        self.order = pools.iter().map(|pool| pool.name.clone()).collect();
+        self.counted_elsewhere.clear();
+        let mut uncounted = self.taken.clone();
         self.shelves = pools
             .into_iter()
             .map(|pool| {
-                let usable = pool.ranges().difference(&excluded).difference(pool.held_back());
+                let usable = pool.ranges().difference(&never).difference(pool.held_back());
                 let free = usable.difference(&self.taken);
-                let taken = pool.ranges().intersection(&self.taken);
+                let taken = pool.ranges().intersection(&uncounted);
+                uncounted = uncounted.difference(&taken);
                 let used = Family::BOTH.map(|family| (family, taken.len_of(family))).into();
                 (pool.name.clone(), Shelf { pool, usable, free, used })
             })
             .collect();
+    }
+
+    /// Sets the ranges from which the cluster gives `ClusterIPs`: no pool gives these addresses.
+    pub fn set_cluster_ips(&mut self, ranges: AddrSet) {
+        self.cluster_ips = ranges;
+        let shelves = core::mem::take(&mut self.shelves);
+        self.replace_pools(shelves.into_values().map(|shelf| shelf.pool));
+    }
+
+    /// The ranges from which the cluster gives `ClusterIPs`.
+    pub const fn cluster_ips(&self) -> &AddrSet {
+        &self.cluster_ips
+    }
+
+    /// The pools that have addresses in common with others, each with those others.
+    pub fn overlaps(&self) -> BTreeMap<PoolName, BTreeSet<PoolName>> {
+        let mut ranges: Vec<_> = self
+            .shelves
+            .iter()
+            .flat_map(|(name, shelf)| shelf.pool.ranges().ranges().map(move |range| (range, name)))
+            .collect();
+        ranges.sort_unstable();
+        let mut overlaps: BTreeMap<PoolName, BTreeSet<PoolName>> = BTreeMap::new();
+        let mut open: Vec<(IpAddr, &PoolName)> = Vec::new();
+        for (range, name) in ranges {
+            open.retain(|(last, _)| *last >= range.first());
+            // The ranges of one pool never meet, so whatever is open is another's.
+            for (_, other) in &open {
+                overlaps.entry(name.clone()).or_default().insert((*other).clone());
+                overlaps.entry((*other).clone()).or_default().insert(name.clone());
+            }
+            open.push((range.last(), name));
+        }
+        overlaps
     }
 
     /// Pools in the order in which they are asked.
@@ -83,17 +135,15 @@ impl Book {
         self.pools().find(|pool| pool.contains(addr))
     }
 
-    /// Marks an address as taken, whether a pool covers it or not; `false` if it was already.
+    /// Marks an address as taken, whether a pool covers it or not; `false` if it was already. It
+    /// counts for the first pool that covers it.
     pub fn take(&mut self, addr: IpAddr) -> bool {
         let new = self.taken.insert(addr);
         if new {
             for shelf in self.shelves.values_mut() {
                 shelf.free.remove(addr);
-                if shelf.pool.contains(addr) {
-                    let used = shelf.used.entry(Family::of(addr)).or_default();
-                    *used = used.saturating_add(1);
-                }
             }
+            self.recount(addr, u128::saturating_add);
         }
         new
     }
@@ -106,13 +156,38 @@ impl Book {
                 if shelf.usable.contains(addr) {
                     shelf.free.insert(addr);
                 }
-                if shelf.pool.contains(addr) {
-                    let used = shelf.used.entry(Family::of(addr)).or_default();
-                    *used = used.saturating_sub(1);
-                }
             }
+            self.recount(addr, u128::saturating_sub);
+            self.counted_elsewhere.remove(&addr);
         }
         was_taken
+    }
+
+    /// Counts a taken address for the pool that gave it, as long as that covers it; without one, for
+    /// the first pool that does.
+    pub fn count_for(&mut self, addr: IpAddr, giver: Option<&PoolName>) {
+        let covers = |name: &&PoolName| self.pool(name).is_some_and(|pool| pool.contains(addr));
+        let giver = giver.filter(covers).cloned();
+        let first = self.pool_of(addr).map(|pool| pool.name.clone());
+        let elsewhere = giver.filter(|giver| Some(giver) != first.as_ref());
+        if !self.is_taken(addr) || self.counted_elsewhere.get(&addr) == elsewhere.as_ref() {
+            return;
+        }
+        self.recount(addr, u128::saturating_sub);
+        match elsewhere {
+            Some(giver) => drop(self.counted_elsewhere.insert(addr, giver)),
+            None => drop(self.counted_elsewhere.remove(&addr)),
+        }
+        self.recount(addr, u128::saturating_add);
+    }
+
+    /// Changes the count of the pool that an address counts for.
+    fn recount(&mut self, addr: IpAddr, change: impl Fn(u128, u128) -> u128) {
+        let first = || self.pool_of(addr).map(|pool| &pool.name);
+        let name = self.counted_elsewhere.get(&addr).or_else(first).cloned();
+        if let Some(shelf) = name.and_then(|name| self.shelves.get_mut(&name)) {
+            shelf.count(addr, change);
+        }
     }
 
     /// Whether somebody has the address.
@@ -177,11 +252,18 @@ impl Book {
         Ok(())
     }
 
-    /// Why nobody may have this address, if a pool that covers it excludes it.
+    /// Why nobody may have this address: no pool gives it, or one that covers it excludes it.
     pub fn never_given(&self, addr: IpAddr) -> Option<Refusal> {
-        self.pools()
-            .find(|pool| pool.contains(addr) && pool.excluded().contains(addr))
-            .map(|pool| Refusal::Excluded(addr, pool.name.clone()))
+        let excluding =
+            || self.pools().find(|pool| pool.contains(addr) && pool.excluded().contains(addr));
+        let excluded = || excluding().map(|pool| Refusal::Excluded(addr, pool.name.clone()));
+        self.unusable(addr).map(|why| Refusal::NeverGiven(addr, why)).or_else(excluded)
+    }
+
+    /// Why no Service can have this address, whatever pools and administrators say.
+    pub fn unusable(&self, addr: IpAddr) -> Option<Never> {
+        let cluster_ip = self.cluster_ips.contains(addr).then_some(Never::ClusterIps);
+        Never::of(addr).or(cluster_ip)
     }
 
     /// What a pool has and has left.

@@ -19,6 +19,7 @@ mod book;
 mod check;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod never;
 mod pool;
 mod range;
 mod refusal;
@@ -28,6 +29,7 @@ mod sharing;
 pub use self::{
     book::{Book, PoolCount},
     check::{ClaimFact, HolderFact, Violation, check},
+    never::{Never, link_local},
     pool::{Pool, PoolName},
     range::{AddrBlock, AddrRange, Family, ParseError},
     refusal::{Reason, Refusal, Verdict},

@@ -72,8 +72,9 @@ impl Pool {
         }
     }
 
-    /// Holds back the first and last address of each CIDR, and every IPv4 address that ends in
-    /// `.0` or `.255`: some network gear mistakes them for network or broadcast addresses.
+    /// Holds back the first and last address of each CIDR with more than two, and every IPv4 address
+    /// that ends in `.0` or `.255`: some network gear mistakes them for network or broadcast
+    /// addresses.
     ///
     /// Costs two intervals per /24, so callers bound the size of such pools. How often a user wrote
     /// the same addresses does not count.
@@ -141,6 +142,8 @@ mod tests {
             ("10.0.0.0/29", "10.0.0.0 10.0.0.7"),
             ("10.0.0.8/30", "10.0.0.8 10.0.0.11"),
             ("10.0.0.4/31", ""),
+            ("10.0.0.0/31", "10.0.0.0"),
+            ("10.0.0.255/32", "10.0.0.255"),
             ("10.0.0.7/32", ""),
             ("10.0.0.0/23", "10.0.0.0 10.0.0.255 10.0.1.0 10.0.1.255"),
             ("10.0.0.250-10.0.1.5", "10.0.0.255 10.0.1.0"),

@@ -3,7 +3,7 @@
 use alloc::{string::String, vec::Vec};
 use core::{fmt, net::IpAddr};
 
-use crate::{Clash, Family, PoolName};
+use crate::{Clash, Family, Never, PoolName};
 
 /// The closed list of reasons, fit for a condition's `reason` and for a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,7 +97,7 @@ impl Reason {
                 "There are pools, but their selectors or `autoAssign: false` leave the Service out."
             }
             Self::Excluded => {
-                "The asked-for address is excluded by a pool that covers it, or held back by `avoidEnds`."
+                "The asked-for address is excluded by a pool that covers it, or held back by `avoidEnds`, or one that no Service can have: unspecified, loopback, multicast, broadcast, or of a range from which the cluster gives ClusterIPs."
             }
             Self::TakenBy => {
                 "The asked-for address is held by somebody else; the message names the holder."
@@ -149,7 +149,7 @@ impl Reason {
             Self::NotSelected => {
                 "Change the pool's selectors or the labels of the Service or its namespace, or ask for one of the pool's addresses if it is `autoAssign: false`."
             }
-            Self::Excluded => "Ask for another address, or remove the exclusion.",
+            Self::Excluded => "Ask for another address, or remove the exclusion if there is one.",
             Self::TakenBy => "Ask for another address, or delete the holder.",
             Self::Reserved => {
                 "Ask for another address, wait until the reservation ends, or let an administrator delete the `IP` object."
@@ -280,6 +280,8 @@ pub enum Refusal {
     OutsideEveryPool(IpAddr),
     /// The asked-for address is excluded by this pool.
     Excluded(IpAddr, PoolName),
+    /// Nobody may have the asked-for address.
+    NeverGiven(IpAddr, Never),
     /// The asked-for address is held back at the ends of this pool.
     HeldBack(IpAddr, PoolName),
     /// The asked-for address belongs to somebody else.
@@ -309,7 +311,7 @@ impl Refusal {
         match self {
             Self::Unparseable { .. } | Self::TwoOfOneFamily(..) => Reason::Unparseable,
             Self::OutsideEveryPool(_) => Reason::OutsideEveryPool,
-            Self::Excluded(..) | Self::HeldBack(..) => Reason::Excluded,
+            Self::Excluded(..) | Self::NeverGiven(..) | Self::HeldBack(..) => Reason::Excluded,
             Self::TakenBy(..) => Reason::TakenBy,
             Self::Reserved(..) => Reason::Reserved,
             Self::SharingRefused(..) => Reason::SharingRefused,
@@ -329,6 +331,7 @@ impl Refusal {
         match self {
             Self::OutsideEveryPool(addr)
             | Self::Excluded(addr, _)
+            | Self::NeverGiven(addr, _)
             | Self::HeldBack(addr, _)
             | Self::TakenBy(addr, _)
             | Self::Reserved(addr, _)
@@ -364,6 +367,7 @@ impl fmt::Display for Refusal {
             }
             Self::OutsideEveryPool(addr) => write!(f, "{addr} lies in no pool")?,
             Self::Excluded(addr, pool) => write!(f, "{addr} is excluded by {pool}")?,
+            Self::NeverGiven(addr, why) => write!(f, "{addr} is {why} and never given")?,
             Self::HeldBack(addr, pool) => write!(f, "{addr} is held back by avoidEnds of {pool}")?,
             Self::TakenBy(addr, holder) => write!(f, "{addr} is taken by {holder}")?,
             Self::Reserved(addr, holder) => write!(f, "{addr} is kept by {holder}")?,

@@ -76,6 +76,7 @@ async fn pools_that_make_sense_are_accepted() {
                 "a",
                 json!({"segment": " 10.0.0.0/24 ", "ranges": [" 10.0.0.1 - 10.0.0.5 ", "10.1.0.0/24\t"]}),
             ),
+            ("link-local", "a", json!({"ranges": ["169.254.1.0/24", "fe80::1", "fe80::5-fe80::9"]})),
             ("as many ranges as may be", "a", json!({"ranges": many(1024)})),
         ],
     )
@@ -91,6 +92,7 @@ fn many(count: usize) -> Vec<String> {
 #[tokio::test]
 async fn pools_that_make_no_sense_are_refused_with_the_reason() {
     const ENTRY: &str = "must be an address (10.0.0.5), a CIDR (10.0.0.0/28) or a range";
+    const SPECIAL: &str = "must hold no address that a Service cannot have";
     const POOL: &str = "a pool needs addresses: set segment (for example 10.0.0.0/24) or ranges";
     const RETAIN: &str = "must be a duration such as 1h30m";
     let with = |field: &str, value: Value| json!({"segment": "10.0.0.0/24", field: value});
@@ -110,6 +112,17 @@ async fn pools_that_make_no_sense_are_refused_with_the_reason() {
             ("open range", "a", json!({"ranges": ["10.0.0.1-"]}), &[ENTRY]),
             ("three ends", "a", json!({"ranges": ["10.0.0.1-10.0.0.2-10.0.0.3"]}), &[ENTRY]),
             ("two families", "a", json!({"ranges": ["10.0.0.1-fd00::1"]}), &[ENTRY]),
+            ("unspecified", "a", json!({"ranges": ["0.0.0.0"]}), &["spec.ranges[0]", SPECIAL]),
+            ("unspecified IPv6", "a", json!({"ranges": ["fd00::1", "::/126"]}), &[SPECIAL]),
+            ("loopback", "a", json!({"ranges": ["127.0.0.5-127.0.0.9"]}), &[SPECIAL]),
+            ("around loopback", "a", json!({"ranges": [" 64.0.0.0/2 "]}), &[SPECIAL]),
+            ("loopback IPv6", "a", json!({"ranges": ["::1"]}), &[SPECIAL]),
+            ("multicast", "a", json!({"ranges": ["224.1.0.0/16"]}), &[SPECIAL]),
+            ("up to multicast", "a", json!({"ranges": ["223.0.0.1 - 224.0.0.1"]}), &[SPECIAL]),
+            ("multicast IPv6", "a", json!({"ranges": ["ff02::/64"]}), &[SPECIAL]),
+            ("around multicast IPv6", "a", json!({"ranges": ["fe00::/7"]}), &[SPECIAL]),
+            ("broadcast", "a", json!({"ranges": ["255.255.255.240/28"]}), &[SPECIAL]),
+            ("everything", "a", json!({"ranges": ["0.0.0.0/0"]}), &[SPECIAL, "0.0.0.0/0"]),
             ("leading zero", "a", json!({"ranges": ["10.0.0.01"]}), &[ENTRY, "10.0.0.01"]),
             ("zone", "a", json!({"ranges": ["fe80::1%eth0"]}), &[ENTRY]),
             ("long word", "a", json!({"ranges": ["x".repeat(97)]}), &["Too long", "96"]),

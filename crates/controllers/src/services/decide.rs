@@ -9,7 +9,7 @@ use self::pools::{
     Candidate, Grant, candidates, is_meant_for, is_open_to, may_ask_beyond_pools, serves, specific,
     within_quota,
 };
-pub(super) use self::pools::{place, serves_namespace};
+pub(super) use self::pools::{awaited, place, serves_namespace};
 use super::{
     status,
     view::{Audience, ClaimView, HolderView, Place, PoolView, Request, ServiceView},
@@ -48,6 +48,12 @@ type Takes = [Given];
 /// Whether it stands for "ask DHCP" where an address should stand. Nobody has it, and everybody may.
 pub(super) const fn is_lease(addr: IpAddr) -> bool {
     addr.is_unspecified()
+}
+
+/// Whether the Service has a lease by this address: only kube-vip asks DHCP, and it reads the
+/// annotation.
+fn is_leased(service: &ServiceView, addr: IpAddr) -> bool {
+    service.place == Place::Annotation && is_lease(addr)
 }
 
 /// What one family of a Service comes to.
@@ -132,7 +138,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
         takes.retain(|(addr, _)| service.shows.contains(addr));
         let leased = |family: Family| {
             let mut shown = service.shows.iter().copied();
-            shown.find(|addr| is_lease(*addr) && Family::of(*addr) == family)
+            shown.find(|addr| is_leased(service, *addr) && Family::of(*addr) == family)
         };
         // One that it asks for and has a claim on is nobody else's, and cannot be released either.
         let asked = |family: Family| {
@@ -189,6 +195,12 @@ fn slot(
     takes: &Takes,
 ) -> (Slot, Option<Refusal>) {
     let shown = shown(world, service, claims, family);
+    // In a status it is no lease but no address at all. One that a pool of ours covers was given by
+    // us, before we knew better.
+    let is_nothing = |addr: &IpAddr| {
+        is_lease(*addr) && !is_leased(service, *addr) && world.book.pool_of(*addr).is_some()
+    };
+    let shown = shown.filter(|addr| !is_nothing(addr));
     let lost = shown.and_then(|addr| no_longer_shared(world, service, addr));
     let its_own = |addr: &IpAddr| claims.iter().any(|claim| claim.addr == *addr);
     let asks_for_another = |addr: &IpAddr| {

@@ -93,6 +93,8 @@ struct LeanSpec {
     load_balancer_ip: Option<String>,
     #[serde(rename = "externalIPs", default)]
     external_ips: Few<Vec<String>, { words::MOST_EXTERNAL_IPS }>,
+    #[serde(rename = "clusterIPs", default)]
+    cluster_ips: Few<Vec<String>, 4>,
     external_traffic_policy: Option<String>,
     #[serde(default)]
     ports: Few<Vec<ServicePort>, { Holder::MOST_PORTS + 1 }>,
@@ -112,6 +114,7 @@ impl From<LeanSpec> for ServiceSpec {
             load_balancer_class: lean.load_balancer_class,
             load_balancer_ip: lean.load_balancer_ip,
             external_ips: lean.external_ips.some(),
+            cluster_ips: lean.cluster_ips.some(),
             external_traffic_policy: lean.external_traffic_policy,
             ports: lean.ports.some(),
             selector: lean.selector.some().map(|entries| entries.0),

@@ -7,6 +7,7 @@ use k8s_openapi::{
     api::{
         core::v1::{Node, Service},
         discovery::v1::EndpointSlice,
+        networking::v1::ServiceCIDR,
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time},
 };
@@ -17,7 +18,7 @@ use landfall_api::{
     words,
     words::{ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
 };
-use landfall_ipam::{Family, PoolName};
+use landfall_ipam::{AddrBlock, AddrSet, Family, PoolName};
 
 use self::{kube_vip::Carried, request::Pools};
 use super::{
@@ -151,6 +152,19 @@ pub(crate) fn external_ips(object: &Service) -> Vec<IpAddr> {
     let listed = object.spec.as_ref().and_then(|spec| spec.external_ips.as_deref());
     let listed = listed.unwrap_or_default().iter().take(words::MOST_EXTERNAL_IPS);
     listed.filter_map(|text| text.parse().ok()).collect()
+}
+
+/// The `ClusterIPs` of a Service, whatever its type.
+pub(super) fn cluster_ips(object: &Service) -> Vec<IpAddr> {
+    let listed = object.spec.as_ref().and_then(|spec| spec.cluster_ips.as_deref());
+    listed.unwrap_or_default().iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// The ranges from which the API server gives `ClusterIPs`.
+pub(super) fn service_ranges(object: &ServiceCIDR) -> AddrSet {
+    let listed = object.spec.as_ref().and_then(|spec| spec.cidrs.as_deref());
+    let blocks = listed.unwrap_or_default().iter().filter_map(|text| text.parse().ok());
+    blocks.map(AddrBlock::range).collect()
 }
 
 /// The addresses of a node.
@@ -315,7 +329,7 @@ pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
             }
             view.pool = match read {
                 Some(read) if problems.is_empty() => {
-                    view.unreadable = read.unreadable;
+                    (view.unreadable, view.warnings) = (read.unreadable, read.warnings);
                     Ok(read.pool)
                 }
                 Some(_) | None => Err(problems),

@@ -30,6 +30,13 @@ pub const CLUSTER: &[Rule] = &[
         verbs: &["list", "watch"],
         names: &[],
     },
+    // Read to know from which ranges the cluster gives ClusterIPs.
+    Rule {
+        groups: &["networking.k8s.io"],
+        resources: &["servicecidrs"],
+        verbs: &["list", "watch"],
+        names: &[],
+    },
     Rule {
         groups: &["apiextensions.k8s.io"],
         resources: &["customresourcedefinitions"],

@@ -563,16 +563,18 @@ impl Planner {
             match refusal {
                 Refusal::TakenBy(addr, _)
                 | Refusal::Reserved(addr, _)
+                | Refusal::Excluded(addr, _)
+                | Refusal::NeverGiven(addr, _)
                 | Refusal::SharingRefused(addr, ..) => {
-                    let pool = self.world.book.pool_of(*addr);
-                    wait.verdicts.extend(pool.map(|pool| (pool.name.clone(), refusal.reason())));
+                    let pool = decide::awaited(&self.world, service, *addr).cloned();
+                    wait.verdicts.extend(pool.map(|pool| (pool, refusal.reason())));
                 }
                 Refusal::NoneGives(_, verdicts) | Refusal::NotServed(_, verdicts) => {
                     for (pool, verdict) in verdicts {
                         wait.add(pool, *verdict, service.key.namespace());
                     }
                 }
-                Refusal::Excluded(_, pool) | Refusal::HeldBack(_, pool) => {
+                Refusal::HeldBack(_, pool) => {
                     wait.verdicts.push((pool.clone(), refusal.reason()));
                 }
                 // These change only with a pool or with the Service, and both decide anew.

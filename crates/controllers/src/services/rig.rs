@@ -300,6 +300,8 @@ impl PlannerRig {
         }
         hear(News::Namespaces(Watched::ListBegins));
         hear(News::Namespaces(Watched::ListEnds));
+        hear(News::ServiceRanges(Watched::ListBegins));
+        hear(News::ServiceRanges(Watched::ListEnds));
         for kind in OutsiderKind::ALL {
             hear(News::Outsiders(kind, Watched::ListBegins));
             hear(News::Outsiders(kind, Watched::ListEnds));

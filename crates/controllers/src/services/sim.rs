@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::Finding;
-use landfall_ipam::Family;
+use landfall_ipam::{AddrBlock, AddrSet, Family};
 
 pub(super) use self::cluster::{Cluster, KINDS, Kind, Stored};
 use self::cluster::{SOURCE, kind_of_outsider};
@@ -181,6 +181,8 @@ impl Sim {
                 news.push(News::Namespaces(Watched::ListEnds));
             }
             Kind::Outsiders => {
+                news.push(News::ServiceRanges(Watched::ListBegins));
+                news.push(News::ServiceRanges(Watched::ListEnds));
                 for kind in OutsiderKind::ALL {
                     news.push(News::Outsiders(kind, Watched::ListBegins));
                     let of_kind =
@@ -196,6 +198,30 @@ impl Sim {
             operator.planner.on_news(item);
         }
         operator.cursors.insert(kind, cluster.history.len());
+    }
+
+    /// The ranges from which the cluster gives `ClusterIPs` are these from now on, and all operators know.
+    pub(super) fn set_service_ranges(&mut self, ranges: &str) {
+        let ranges: AddrSet = ranges
+            .split_whitespace()
+            .map(|part| part.parse::<AddrBlock>().unwrap().range())
+            .collect();
+        let version = self.cluster.next();
+        for operator in &mut self.operators {
+            let is = Watched::Is("kubernetes".to_owned(), version, ranges.clone());
+            operator.planner.on_news(News::ServiceRanges(is));
+        }
+    }
+
+    /// Who outside the ledger has addresses, as far as an operator remembers.
+    pub(super) fn remembered_outsiders(&self, operator: usize) -> usize {
+        self.operators[operator]
+            .planner
+            .world()
+            .outsiders
+            .values()
+            .map(|all| all.keys().count())
+            .sum()
     }
 
     /// A watch delivers its next events, up to `count`; says whether there were any.

@@ -1,15 +1,15 @@
 //! The words on objects: the Service's condition, the pool's status.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use landfall_api::{
     IPGroupStatus, WaitingService,
     condition::{self, Status},
-    words::{CONDITION_ALLOCATED, CONDITION_CONSISTENT, CONDITION_READY},
+    words::{CONDITION_ALLOCATED, CONDITION_CONSISTENT, CONDITION_OVERLAPS, CONDITION_READY},
 };
-use landfall_ipam::{PoolCount, Reason, Refusal};
+use landfall_ipam::{Book, PoolName, Reason, Refusal};
 
 use super::{
     decide::{is_known, is_lease},
@@ -31,6 +31,8 @@ const ALSO_SHOWN: &str = "AlsoShown";
 const SHARED_AS_BEFORE: &str = "SharedAsBefore";
 /// The reason of a pool that serves without some of its entries, which cannot be read.
 const PARTLY_READ: &str = "PartlyRead";
+/// How many other pools a condition names.
+const POOLS_NAMED: usize = 8;
 /// The API server takes no condition message longer than this.
 const LONGEST_MESSAGE: usize = 2048;
 
@@ -205,7 +207,9 @@ pub(super) fn problem(view: &PoolView) -> Option<String> {
 /// What there is to say of a pool beside what its spec says.
 #[derive(Debug)]
 pub(super) struct Told<'a> {
-    pub count: PoolCount,
+    pub book: &'a Book,
+    /// Other pools that have some of its addresses.
+    pub overlaps: Option<&'a BTreeSet<PoolName>>,
     pub waiting: &'a Waiting,
     /// Why no claim can be written, if so.
     pub blocked: Option<&'a str>,
@@ -214,10 +218,13 @@ pub(super) struct Told<'a> {
 }
 
 /// Whether a pool can serve: status, reason and message of its condition.
-fn readiness(view: &PoolView, blocked: Option<&str>) -> (Status, &'static str, String) {
-    let pool = match &view.pool {
-        Err(_) => return (Status::False, "Invalid", problem(view).unwrap_or_default()),
-        Ok(pool) => pool,
+fn readiness(
+    view: &PoolView,
+    book: &Book,
+    blocked: Option<&str>,
+) -> (Status, &'static str, String) {
+    let Ok(pool) = &view.pool else {
+        return (Status::False, "Invalid", problem(view).unwrap_or_default());
     };
     if let Some(words) = blocked {
         let reason = Reason::LedgerRefused.as_str();
@@ -234,14 +241,21 @@ fn readiness(view: &PoolView, blocked: Option<&str>) -> (Status, &'static str, S
         .then(|| format!("does not count what cannot be read: {}", view.unreadable.join("; ")));
     let ignored = (!view.ignored.is_empty())
         .then(|| format!("this version does not act on {}", view.ignored.join(", ")));
-    let parts = [does.to_owned()].into_iter().chain(unreadable).chain(ignored);
+    let cluster_ips = pool.ranges().intersection(book.cluster_ips());
+    let cluster_ips = cluster_ips.ranges().next().map(|range| {
+        format!("{range} is of a range from which the cluster gives ClusterIPs and never given")
+    });
+    let warnings = view.warnings.iter().cloned();
+    let parts = [does.to_owned()].into_iter().chain(unreadable).chain(warnings);
+    let parts = parts.chain(cluster_ips).chain(ignored);
     (Status::True, reason, bounded(parts.collect::<Vec<_>>().join("; ")))
 }
 
 /// A pool's status, if it has one and it differs from what it says now.
 pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<IPGroupStatus> {
     let current = view.status.as_ref()?;
-    let Told { count, waiting, blocked, findings } = told;
+    let Told { book, overlaps, waiting, blocked, findings } = told;
+    let count = book.count(&view.name);
     let longest = waiting.longest_for(&view.name).take(WaitingService::MOST);
     let mut next = IPGroupStatus {
         capacity: Some(count.capacity.to_string()),
@@ -258,7 +272,7 @@ pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<I
         observed_generation: view.generation,
         conditions: current.conditions.clone(),
     };
-    let (status, reason, message) = readiness(view, *blocked);
+    let (status, reason, message) = readiness(view, book, *blocked);
     condition::set(
         &mut next.conditions,
         CONDITION_READY,
@@ -268,6 +282,29 @@ pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<I
         view.generation,
         now,
     );
+    match overlaps {
+        Some(others) => {
+            let named: Vec<_> = others.iter().take(POOLS_NAMED).map(PoolName::as_str).collect();
+            let more = match others.len().saturating_sub(POOLS_NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let message = format!(
+                "has addresses that {}{more} can give as well; each counts as used where it was given",
+                named.join(", ")
+            );
+            condition::set(
+                &mut next.conditions,
+                CONDITION_OVERLAPS,
+                Status::True,
+                "AddressesInCommon",
+                &bounded(message),
+                view.generation,
+                now,
+            );
+        }
+        None => drop(condition::remove(&mut next.conditions, CONDITION_OVERLAPS)),
+    }
     let consistent = match findings.first() {
         Some(first) => {
             let words = summary(findings.iter().copied());

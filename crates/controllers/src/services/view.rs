@@ -320,6 +320,9 @@ impl Audience<'_> {
             Outsider::External(key, _) => {
                 format!("{}, which has it in spec.externalIPs", self.service(key))
             }
+            Outsider::ClusterIp(key) => {
+                format!("{}, whose ClusterIP it is", self.service(key))
+            }
             Outsider::VirtualIp(key) if !self.sees(key.namespace()) => {
                 "a VirtualIP of another namespace".to_owned()
             }
@@ -606,6 +609,8 @@ pub(crate) enum Outsider {
     External(ServiceKey, Arc<str>),
     /// A `VirtualIP` that is not migrated yet, by its `namespace/name`.
     VirtualIp(ServiceKey),
+    /// A Service whose `ClusterIPs` they are.
+    ClusterIp(ServiceKey),
 }
 
 impl Outsider {
@@ -622,6 +627,7 @@ impl fmt::Display for Outsider {
             Self::ApiServer(_) => f.write_str("the API server"),
             Self::External(key, _) => write!(f, "Service {key}, which has it in spec.externalIPs"),
             Self::VirtualIp(key) => write!(f, "VirtualIP {key}"),
+            Self::ClusterIp(key) => write!(f, "Service {key}, whose ClusterIP it is"),
         }
     }
 }
@@ -633,9 +639,10 @@ pub(crate) enum OutsiderKind {
     ApiServers,
     ExternalIps,
     VirtualIps,
+    ClusterIps,
 }
 
 impl OutsiderKind {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Nodes, Self::ApiServers, Self::ExternalIps, Self::VirtualIps];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Nodes, Self::ApiServers, Self::ExternalIps, Self::VirtualIps, Self::ClusterIps];
 }

@@ -6,6 +6,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace, Node, Service},
     discovery::v1::EndpointSlice,
+    networking::v1::ServiceCIDR,
 };
 use kube::{
     Api, Client, Resource, ResourceExt as _,
@@ -26,7 +27,7 @@ use super::{
     lean::LeanService,
     observe,
     plan::{News, Watched},
-    view::{Outsider, OutsiderKind, PoolSource, Version},
+    view::{Outsider, OutsiderKind, PoolSource},
 };
 use crate::{
     blind::Comparison,
@@ -78,9 +79,15 @@ pub(super) fn services(
 ) -> impl Future<Output = ()> {
     let api: Api<LeanService> = Api::all(client);
     feed("services", (api, Config::default()), news, listed, |event| {
-        let (watched, external, left) = match event {
-            Event::Init => (Watched::ListBegins, Watched::ListBegins, Watched::ListBegins),
-            Event::InitDone => (Watched::ListEnds, Watched::ListEnds, Watched::ListEnds),
+        let (watched, outside, left) = match event {
+            Event::Init => (
+                Watched::ListBegins,
+                SERVICE_OUTSIDERS.map(|_| Watched::ListBegins),
+                Watched::ListBegins,
+            ),
+            Event::InitDone => {
+                (Watched::ListEnds, SERVICE_OUTSIDERS.map(|_| Watched::ListEnds), Watched::ListEnds)
+            }
             Event::Apply(object) | Event::InitApply(object) => {
                 let object = Service::from(object);
                 let watched = match observe::service(&object) {
@@ -93,30 +100,71 @@ pub(super) fn services(
                     }
                     None => gone(&object),
                 };
-                (watched, external_ips(&object, observe::external_ips(&object)), left)
+                let external = observe::external_ips(&object);
+                let cluster_ips = observe::cluster_ips(&object);
+                (watched, outside_ips(&object, [external, cluster_ips]), left)
             }
             Event::Delete(object) => {
                 let object = Service::from(object);
-                (gone(&object), external_ips(&object, Vec::new()), gone(&object))
+                (gone(&object), outside_ips(&object, Default::default()), gone(&object))
             }
         };
-        let external = News::Outsiders(OutsiderKind::ExternalIps, external);
-        // Last of a list: by then all is known of the Service that is needed to judge it.
-        vec![News::Services(watched), external, News::Leftovers(left)]
+        let outside = SERVICE_OUTSIDERS.into_iter().zip(outside);
+        let outside = outside.map(|(kind, watched)| News::Outsiders(kind, watched));
+        // What is left comes last of a list: by then all is known of the Service that is needed to
+        // judge it.
+        let (watched, left) = (News::Services(watched), News::Leftovers(left));
+        [watched].into_iter().chain(outside).chain([left]).collect()
     })
 }
 
-/// Addresses that a Service has in `spec.externalIPs`.
-fn external_ips(object: &Service, addrs: Vec<IpAddr>) -> Watched<Outsider, Vec<IpAddr>> {
+/// The addresses that a Service has though nobody gave it them, see [`outside_ips`].
+const SERVICE_OUTSIDERS: [OutsiderKind; 2] = [OutsiderKind::ExternalIps, OutsiderKind::ClusterIps];
+
+/// Addresses of a Service that nobody gave it: external ones, and its `ClusterIPs`.
+fn outside_ips(object: &Service, addrs: [Vec<IpAddr>; 2]) -> [Watched<Outsider, Vec<IpAddr>>; 2] {
     let metadata = &object.metadata;
+    let (key, version) = (observe::service_key(metadata), observe::version(metadata));
     let uid = metadata.uid.as_deref().unwrap_or_default().into();
-    let service = Outsider::External(observe::service_key(metadata), uid);
-    has(service, observe::version(metadata), addrs)
+    let [external, cluster_ips] = addrs;
+    [
+        Watched::has(Outsider::External(key.clone(), uid), version, external),
+        Watched::has(Outsider::ClusterIp(key), version, cluster_ips),
+    ]
 }
 
-/// Who has no addresses need not be remembered.
-fn has(who: Outsider, version: Version, addrs: Vec<IpAddr>) -> Watched<Outsider, Vec<IpAddr>> {
-    if addrs.is_empty() { Watched::IsNot(who, version) } else { Watched::Is(who, version, addrs) }
+/// Watches the ranges from which the API server gives `ClusterIPs`, where it tells them.
+pub(super) async fn service_ranges(
+    client: Client,
+    served: Served,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+) {
+    let watching = || async {
+        let api: Api<ServiceCIDR> = Api::all(client.clone());
+        let watch = (api, Config::default());
+        feed("servicecidrs", watch, news.clone(), listed.clone(), |event| {
+            let version = |object: &ServiceCIDR| observe::version(&object.metadata);
+            vec![News::ServiceRanges(match event {
+                Event::Init => Watched::ListBegins,
+                Event::InitDone => Watched::ListEnds,
+                Event::Apply(object) | Event::InitApply(object) => {
+                    let ranges = observe::service_ranges(&object);
+                    Watched::Is(object.name_any(), version(&object), ranges)
+                }
+                Event::Delete(object) => Watched::IsNot(object.name_any(), version(&object)),
+            })]
+        })
+        .await;
+    };
+    let none = || async {
+        for item in [Watched::ListBegins, Watched::ListEnds] {
+            news.send(News::ServiceRanges(item)).await?;
+        }
+        listed.done();
+        Ok::<(), SendError<News>>(())
+    };
+    kinds::whenever_served(served, watching, none).await;
 }
 
 /// Watches nodes, for the addresses they have.
@@ -128,7 +176,7 @@ pub(super) fn nodes(
     let watch = (Api::<Node>::all(client), Config::default());
     outsiders("nodes", watch, news, listed, OutsiderKind::Nodes, |node| {
         let who = Outsider::Node(node.name_any());
-        has(who, observe::version(&node.metadata), observe::node_addresses(node))
+        Watched::has(who, observe::version(&node.metadata), observe::node_addresses(node))
     })
 }
 
@@ -145,7 +193,7 @@ pub(super) async fn virtual_ips(
         let watch = (api, Config::default());
         outsiders("virtualips", watch, news.clone(), listed.clone(), kind, |object| {
             let (key, version, addr) = observe::virtual_ip(object);
-            has(Outsider::VirtualIp(key), version, addr.into_iter().collect())
+            Watched::has(Outsider::VirtualIp(key), version, addr.into_iter().collect())
         })
         .await;
     };
@@ -169,7 +217,7 @@ pub(super) fn api_servers(
     let config = Config::default().labels("kubernetes.io/service-name=kubernetes");
     outsiders("endpointslices", (api, config), news, listed, OutsiderKind::ApiServers, |slice| {
         let who = Outsider::ApiServer(slice.name_any());
-        has(who, observe::version(&slice.metadata), observe::endpoint_addresses(slice))
+        Watched::has(who, observe::version(&slice.metadata), observe::endpoint_addresses(slice))
     })
 }
 

@@ -1,9 +1,14 @@
 //! What is known: watched objects with our own unechoed writes laid over them, and indexes.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
-use landfall_ipam::{Book, Family, PoolName, Terms};
+use landfall_ipam::{AddrSet, Book, Family, PoolName, Terms};
 
 use super::{
     classes::Classes,
@@ -27,6 +32,8 @@ pub(super) struct World {
     pub(super) pools: BTreeMap<PoolSource, Store<PoolName, PoolView>>,
     pub(super) namespaces: Store<String, BTreeMap<String, String>>,
     pub(super) outsiders: BTreeMap<OutsiderKind, Store<Outsider, Vec<IpAddr>>>,
+    /// The ranges of each `ServiceCIDR`.
+    pub(super) service_ranges: Store<String, AddrSet>,
     /// Which outsiders have an address.
     pub(super) outside: Index<IpAddr, Outsider>,
     /// What Services list in `spec.externalIPs`.
@@ -34,6 +41,8 @@ pub(super) struct World {
     pub(super) book: Book,
     /// Pools in the order they are asked; those that cannot be used come last.
     pub(super) order: Vec<PoolName>,
+    /// Pools with addresses that other pools have as well, and those others.
+    pub(super) overlaps: BTreeMap<PoolName, BTreeSet<PoolName>>,
     /// Addresses claimed for a Service of that name.
     pub(super) held: Index<ServiceKey, IpAddr>,
     /// Addresses of a pool that a namespace holds or is about to.
@@ -208,6 +217,7 @@ impl World {
                 .iter()
                 .all(|source| self.pools.get(source).is_some_and(Store::listed))
             && self.namespaces.listed()
+            && self.service_ranges.listed()
             && outsiders
     }
 
@@ -299,8 +309,9 @@ impl World {
         let of_family = kept.chain(held).copied().filter(|addr| Family::of(*addr) == family);
         let fitting = of_family.filter_map(|addr| {
             let for_any = self.keeps(self.claim_to_be(addr)?, service)?;
-            let pool =
-                self.book.pool_of(addr).filter(|_| self.outsider(addr, service).is_none())?;
+            let usable =
+                self.outsider(addr, service).is_none() && self.book.unusable(addr).is_none();
+            let pool = self.book.pool_of(addr).filter(|_| usable)?;
             Some((for_any, addr, &pool.name))
         });
         fitting.min().map(|(_, addr, pool)| (addr, pool))
@@ -379,10 +390,26 @@ impl World {
             || self.outside.has(&addr);
         if taken {
             self.book.take(addr);
+            self.count_for_giver(addr);
             false
         } else {
             self.book.release(addr)
         }
+    }
+
+    /// Lets an address count as used where it was given. Without pools that overlap, that is the one
+    /// pool that has it.
+    fn count_for_giver(&mut self, addr: IpAddr) {
+        if !self.overlaps.is_empty() {
+            let giver = self.claim_to_be(addr).and_then(|claim| claim.pool.clone());
+            self.book.count_for(addr, giver.as_ref());
+        }
+    }
+
+    /// Takes the ranges of all `ServiceCIDR`s out of what pools give.
+    pub(super) fn rebuild_service_ranges(&mut self) {
+        let ranges = self.service_ranges.values();
+        self.book.set_cluster_ips(ranges.fold(AddrSet::new(), |all, one| all.union(one)));
     }
 
     pub(super) fn rebuild_pools(&mut self) {
@@ -392,6 +419,13 @@ impl World {
         let usable: Vec<_> =
             self.all_pools().filter_map(|view| view.pool.as_ref().ok()).cloned().collect();
         self.book.replace_pools(usable);
+        self.overlaps = self.book.overlaps();
+        if !self.overlaps.is_empty() {
+            let claimed: Vec<_> = self.claims.keys().chain(self.busy.keys()).copied().collect();
+            for addr in claimed {
+                self.count_for_giver(addr);
+            }
+        }
         let invalid = self.all_pools().filter(|view| view.pool.is_err());
         let invalid: Vec<_> = invalid.map(|view| view.name.clone()).collect();
         self.order = self.book.pools().map(|pool| pool.name.clone()).chain(invalid).collect();

@@ -1,4 +1,4 @@
-use alloc::{collections::BTreeSet, format, string::String, vec::Vec};
+use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 
 use proptest::prelude::*;
 
@@ -76,18 +76,18 @@ fn a_descending_pool_gives_its_highest_free_address_of_either_family() {
 
 #[test]
 fn whole_networks_cost_no_more_than_one_address() {
-    let mut book = book([pool("huge", "0.0.0.0/0 fd00::/64", "0.0.0.0/8")]);
+    let mut book = book([pool("huge", "0.0.0.0/2 fd00::/64", "0.0.0.0/8")]);
     assert_eq!(give(&mut book, "huge").as_deref(), Ok("1.0.0.0"));
     assert_eq!(book.first_free(&PoolName::new("huge"), Family::V6, false), Ok(ip("fd00::")));
     let count = book.count(&PoolName::new("huge"));
-    assert_eq!(count.capacity, (1 << 64) + (1 << 32) - (1 << 24));
+    assert_eq!(count.capacity, (1 << 64) + (1 << 30) - (1 << 24));
     assert_eq!((count.used, count.free), (1, count.capacity - 1));
 }
 
 #[test]
 fn overlapping_pools_never_give_one_address_twice() {
     let mut book = book([pool("a", "10.0.0.0/30", ""), pool("b", "10.0.0.0/29", "")]);
-    let mut given = BTreeSet::new();
+    let mut given = alloc::collections::BTreeSet::new();
     while let Ok(addr) = give(&mut book, "a").or_else(|_| give(&mut book, "b")) {
         assert!(given.insert(addr));
     }
@@ -153,6 +153,85 @@ fn pool_edits_move_nobody_and_free_addresses_follow() {
 }
 
 #[test]
+fn an_address_that_no_service_can_have_is_never_given() {
+    let mut book = book([
+        pool("low", "0.0.0.0/30 ::/126", ""),
+        pool("wide", "126.255.255.255-128.0.0.1 223.255.255.255-224.0.0.5", ""),
+        pool("cluster", "10.96.0.0/30 10.96.0.8/30", ""),
+    ]);
+    book.set_cluster_ips(
+        blocks("10.96.0.0/29 10.99.0.0/24").into_iter().map(AddrBlock::range).collect(),
+    );
+    for (name, free) in [
+        ("low", "0.0.0.1 0.0.0.2 0.0.0.3"),
+        ("wide", "126.255.255.255 128.0.0.0 128.0.0.1 223.255.255.255"),
+        ("cluster", "10.96.0.8 10.96.0.9 10.96.0.10 10.96.0.11"),
+    ] {
+        for addr in free.split_whitespace() {
+            assert_eq!(give(&mut book, name).as_deref(), Ok(addr));
+        }
+        assert_eq!(give(&mut book, name), Err(Verdict::Full(Family::V4)), "{name}");
+    }
+    assert_eq!(book.first_free(&PoolName::new("low"), Family::V6, false), Ok(ip("::2")));
+    for (addr, why) in [
+        ("0.0.0.0", Never::Unspecified),
+        ("127.0.0.1", Never::Loopback),
+        ("224.0.0.1", Never::Multicast),
+        ("255.255.255.255", Never::Broadcast),
+        ("::1", Never::Loopback),
+        ("10.96.0.1", Never::ClusterIps),
+        ("10.99.0.1", Never::ClusterIps),
+    ] {
+        let refusal = book.offers(&PoolName::new("low"), ip(addr)).unwrap_err();
+        assert_eq!(refusal, Refusal::NeverGiven(ip(addr), why));
+        assert_eq!(refusal.reason(), crate::Reason::Excluded);
+    }
+    // What somebody has there is not touched by that.
+    assert!(book.take(ip("10.96.0.1")));
+    assert!(book.release(ip("10.96.0.1")));
+    assert_eq!(give(&mut book, "cluster"), Err(Verdict::Full(Family::V4)), "and not given after");
+    book.set_cluster_ips(AddrSet::new());
+    assert_eq!(give(&mut book, "cluster").as_deref(), Ok("10.96.0.0"));
+}
+
+#[test]
+fn pools_that_share_an_address_name_each_other() {
+    for (pools, expected) in [
+        (&[("a", "10.0.0.0/24"), ("b", "10.0.1.0/24"), ("c", "fd00::/64")][..], &[][..]),
+        (&[("a", "10.0.0.0/24"), ("b", "10.0.0.255-10.0.1.9")], &[("a", "b"), ("b", "a")]),
+        (
+            &[
+                ("a", "10.0.0.0/16"),
+                ("b", "10.0.1.0/24"),
+                ("c", "10.0.2.0/24 10.0.1.7"),
+                ("d", "10.1.0.0"),
+            ],
+            &[("a", "b c"), ("b", "a c"), ("c", "a b")],
+        ),
+        (
+            &[("a", "10.0.0.0/24 fd00::1"), ("b", "10.9.0.0/24 fd00::/64")],
+            &[("a", "b"), ("b", "a")],
+        ),
+        (
+            &[("a", "10.0.0.5 10.0.0.5"), ("b", "10.0.0.0/29"), ("c", "10.0.0.6")],
+            &[("a", "b"), ("b", "a c"), ("c", "b")],
+        ),
+    ] {
+        let book = book(pools.iter().map(|(name, ranges)| pool(name, ranges, "")));
+        let found: Vec<(String, String)> = book
+            .overlaps()
+            .into_iter()
+            .map(|(name, others)| {
+                let others: Vec<_> = others.iter().map(PoolName::as_str).collect();
+                (String::from(name.as_str()), others.join(" "))
+            })
+            .collect();
+        let found: Vec<_> = found.iter().map(|(name, others)| (&**name, &**others)).collect();
+        assert_eq!(found, expected, "{pools:?}");
+    }
+}
+
+#[test]
 fn pools_are_asked_by_priority_then_name() {
     let mut first = pool("z", "10.0.0.0/30", "");
     first.priority = 1;
@@ -167,6 +246,8 @@ enum Step {
     GiveFirst(usize),
     Take(u8),
     Release(u8),
+    /// Nobody says any more which pool gave it.
+    Forget(u8),
     Edit(usize, u8, u8, u8),
     TurnRound(usize),
 }
@@ -176,6 +257,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..2usize).prop_map(Step::GiveFirst),
         2 => (0..40u8).prop_map(Step::Take),
         3 => (0..40u8).prop_map(Step::Release),
+        1 => (0..40u8).prop_map(Step::Forget),
         1 => (0..2usize, 0..32u8, 0..32u8, 0..40u8)
             .prop_map(|(pool, a, b, excluded)| Step::Edit(pool, a.min(b), a.max(b), excluded)),
         1 => (0..2usize).prop_map(Step::TurnRound),
@@ -188,7 +270,8 @@ struct Naive {
     ranges: [(u8, u8); 2],
     excluded: [u8; 2],
     descending: [bool; 2],
-    taken: BTreeSet<u8>,
+    /// With the pool that gave it, if one did.
+    taken: BTreeMap<u8, Option<usize>>,
 }
 
 impl Naive {
@@ -203,16 +286,31 @@ impl Naive {
 
     fn first(&self, pool: usize) -> Option<u8> {
         let mut free =
-            (0..64).filter(|addr| self.usable(pool, *addr) && !self.taken.contains(addr));
+            (0..64).filter(|addr| self.usable(pool, *addr) && !self.taken.contains_key(addr));
         if self.descending[pool] { free.next_back() } else { free.next() }
+    }
+
+    /// The giver as long as it covers the address, else the first pool that does.
+    fn counted_for(&self, addr: u8) -> Option<usize> {
+        let giver = self.taken.get(&addr)?.filter(|giver| self.covers(*giver, addr));
+        giver.or_else(|| (0..2).find(|pool| self.covers(*pool, addr)))
+    }
+
+    /// A book that is told of the givers again, as it must be.
+    fn replace_pools(&self, book: &mut Book) {
+        book.replace_pools(self.pools());
+        for (last, giver) in &self.taken {
+            let giver = giver.map(|giver| PoolName::new(&format!("{giver}")));
+            book.count_for(IpAddr::from([10, 0, 0, *last]), giver.as_ref());
+        }
     }
 
     fn count(&self, pool: usize) -> PoolCount {
         let count = |test: &dyn Fn(u8) -> bool| (0..64).filter(|addr| test(*addr)).count() as u128;
         PoolCount {
             capacity: count(&|addr| self.usable(pool, addr)),
-            used: count(&|addr| self.covers(pool, addr) && self.taken.contains(&addr)),
-            free: count(&|addr| self.usable(pool, addr) && !self.taken.contains(&addr)),
+            used: count(&|addr| self.counted_for(addr) == Some(pool)),
+            free: count(&|addr| self.usable(pool, addr) && !self.taken.contains_key(&addr)),
         }
     }
 
@@ -239,25 +337,35 @@ proptest! {
         for step in steps {
             match step {
                 Step::GiveFirst(pool) => {
-                    let got = book.first_free(&PoolName::new(&format!("{pool}")), Family::V4, false).ok();
+                    let name = PoolName::new(&format!("{pool}"));
+                    let got = book.first_free(&name, Family::V4, false).ok();
                     prop_assert_eq!(got, naive.first(pool).map(addr));
                     if let Some(first) = naive.first(pool) {
                         prop_assert!(book.take(addr(first)));
-                        naive.taken.insert(first);
+                        book.count_for(addr(first), Some(&name));
+                        naive.taken.insert(first, Some(pool));
                     }
                 }
-                Step::Take(last) => prop_assert_eq!(book.take(addr(last)), naive.taken.insert(last)),
+                Step::Take(last) => {
+                    let new = !naive.taken.contains_key(&last);
+                    prop_assert_eq!(book.take(addr(last)), new);
+                    naive.taken.entry(last).or_insert(None);
+                }
+                Step::Forget(last) => {
+                    book.count_for(addr(last), None);
+                    naive.taken.entry(last).and_modify(|giver| *giver = None);
+                }
                 Step::Release(last) => {
-                    prop_assert_eq!(book.release(addr(last)), naive.taken.remove(&last));
+                    prop_assert_eq!(book.release(addr(last)), naive.taken.remove(&last).is_some());
                 }
                 Step::Edit(pool, first, last, excluded) => {
                     naive.ranges[pool] = (first, last);
                     naive.excluded[pool] = excluded;
-                    book.replace_pools(naive.pools());
+                    naive.replace_pools(&mut book);
                 }
                 Step::TurnRound(pool) => {
                     naive.descending[pool] = !naive.descending[pool];
-                    book.replace_pools(naive.pools());
+                    naive.replace_pools(&mut book);
                 }
             }
             for pool in 0..2 {

@@ -110,6 +110,7 @@ pub(super) fn may_ask_beyond_pools(
         Refusal::Unparseable { .. }
         | Refusal::TwoOfOneFamily(..)
         | Refusal::Excluded(..)
+        | Refusal::NeverGiven(..)
         | Refusal::TakenBy(..)
         | Refusal::Reserved(..)
         | Refusal::SharingRefused(..)
@@ -120,15 +121,8 @@ pub(super) fn may_ask_beyond_pools(
     };
     beyond
         && place(world, service, &[]) == Place::Annotation
-        && !is_special(addr)
         && (!world.book.is_taken(addr) || world.is_free_for(service, addr))
         && world.book.never_given(addr).is_none()
-}
-
-/// Whether an address can be no Service's at all.
-fn is_special(addr: IpAddr) -> bool {
-    let broadcast = matches!(addr, IpAddr::V4(addr) if addr.is_broadcast());
-    addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast
 }
 
 /// How a Service can have an address that it asks for.
@@ -153,6 +147,9 @@ pub(super) fn specific(
         }
         // Whoever reserved it has decided; selectors and quotas do not count.
         let pool = world.book.pool_of(addr).ok_or(Refusal::OutsideEveryPool(addr))?;
+        if let Some(why) = world.book.unusable(addr) {
+            return Err(Refusal::NeverGiven(addr, why));
+        }
         let outsider = world.outsider(addr, service);
         let taken = outsider.map(|outsider| Refusal::TakenBy(addr, audience.outsider(outsider)));
         return taken.map_or_else(|| Ok(Grant::From(pool.name.clone())), Err);
@@ -203,6 +200,23 @@ pub(super) fn specific(
         None if verdicts.is_empty() => Refusal::OutsideEveryPool(addr),
         None => Refusal::NotServed(addr, verdicts),
     })
+}
+
+/// The pool for which a Service counts that waits for this address: the first that covers it and
+/// would serve the Service, else the first that covers it.
+pub(in crate::services) fn awaited<'a>(
+    world: &'a World,
+    service: &ServiceView,
+    addr: IpAddr,
+) -> Option<&'a PoolName> {
+    let asked =
+        |view: &PoolView| service.pools.as_ref().is_none_or(|names| names.contains(&view.name));
+    let would_serve = world.pools_in_order().find(|view| {
+        let covers = view.pool.as_ref().is_ok_and(|pool| pool.contains(addr));
+        covers && asked(view) && serves(world, view, service).is_ok()
+    });
+    let covering = || world.book.pool_of(addr).map(|pool| &pool.name);
+    would_serve.map(|view| &view.name).or_else(covering)
 }
 
 /// Whether the namespace may hold one more address of the pool: this one, which it may have already.

@@ -212,6 +212,14 @@ pub(super) fn pools_tell_the_truth(sim: &Sim, model: &Model) {
     for (name, pool) in &model.pools {
         let taken =
             |addr: &IpAddr| sim.cluster.claims.contains_key(addr) || model.is_outsiders(*addr);
+        // Where it was given, as long as that pool still has it.
+        let counts_for = |addr: &IpAddr| {
+            let giver = sim.cluster.claims.get(addr).and_then(|claim| claim.pool.as_ref());
+            let giver = model.pools.iter().find(|(name, pool)| {
+                giver.is_some_and(|giver| giver.as_str() == **name) && pool.covers().contains(addr)
+            });
+            giver.map(|(name, _)| *name).or_else(|| model.first_pool(*addr))
+        };
         let usable = |addr: &IpAddr| model.excluded_by(*addr).is_none() && !pool.holds_back(*addr);
         let covered = pool.covers();
         let count =
@@ -221,7 +229,7 @@ pub(super) fn pools_tell_the_truth(sim: &Sim, model: &Model) {
         });
         let expected = (
             Some(count(&usable).to_string()),
-            Some(count(&taken).to_string()),
+            Some(count(&|addr| taken(addr) && counts_for(addr) == Some(*name)).to_string()),
             Some(count(&|addr| usable(addr) && !taken(addr)).to_string()),
             Some(i64::try_from(waiting.count()).unwrap()),
         );

@@ -149,6 +149,18 @@ impl Model {
         self.pools_by_priority().into_iter().find(|name| self.pools[name].covers().contains(&addr))
     }
 
+    /// The pool that a Service waits for that waits for an address: the first that covers it and is
+    /// meant for the Service, else the first that covers it.
+    pub(super) fn awaited(&self, name: Name, addr: IpAddr) -> Option<Name> {
+        let asked = &self.services[name].pools;
+        let would_serve = self.pools_in_order().into_iter().find(|pool_name| {
+            let pool = &self.pools[pool_name];
+            let asked = asked.is_empty() || asked.contains(pool_name);
+            asked && pool.covers().contains(&addr) && self.serves(pool, name).is_ok()
+        });
+        would_serve.or_else(|| self.first_pool(addr))
+    }
+
     /// The first pool that covers an address and excludes it.
     pub(super) fn excluded_by(&self, addr: IpAddr) -> Option<Name> {
         self.pools_by_priority().into_iter().find(|name| {

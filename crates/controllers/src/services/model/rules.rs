@@ -453,6 +453,7 @@ impl Model {
     /// Exactly this address, or why not.
     fn grant(&self, name: Name, addr: IpAddr, also: &[Given]) -> Result<Given, Missed> {
         let first_pool = self.first_pool(addr);
+        let awaited = self.awaited(name, addr);
         let no = |reason: Reason, pool: Option<Name>| No {
             reason,
             pools: pool.into_iter().collect(),
@@ -462,11 +463,9 @@ impl Model {
         let reserved = claim.filter(|claim| claim.holders.is_empty());
         if let Some(reserved) = reserved.and_then(|claim| claim.reserved.as_ref()) {
             return match first_pool {
-                _ if !reserved.is_for(name) => Err(Missed::No(no(Reason::Reserved, first_pool))),
+                _ if !reserved.is_for(name) => Err(Missed::No(no(Reason::Reserved, awaited))),
                 None => Err(Missed::No(no(Reason::OutsideEveryPool, None))),
-                Some(_) if self.is_outsiders(addr) => {
-                    Err(Missed::No(no(Reason::TakenBy, first_pool)))
-                }
+                Some(_) if self.is_outsiders(addr) => Err(Missed::No(no(Reason::TakenBy, awaited))),
                 Some(pool) => Ok((addr, Some(pool))),
             };
         }
@@ -496,11 +495,11 @@ impl Model {
             }
             let joins = claim.map_or(Ok(()), |claim| self.may_join(name, claim));
             if let Err(reason) = joins {
-                about_addr = Some(no(reason, first_pool));
+                about_addr = Some(no(reason, awaited));
             } else if self.is_outsiders(addr) {
-                about_addr = Some(no(Reason::TakenBy, first_pool));
-            } else if let Some(by) = self.excluded_by(addr) {
-                about_addr = Some(no(Reason::Excluded, Some(by)));
+                about_addr = Some(no(Reason::TakenBy, awaited));
+            } else if self.excluded_by(addr).is_some() {
+                about_addr = Some(no(Reason::Excluded, awaited));
             } else if pool.holds_back(addr) {
                 verdicts.push((pool_name, HELD_BACK));
             } else if pool.drain {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
-use landfall_ipam::PoolName;
+use landfall_ipam::{AddrSet, PoolName};
 
 use super::{
     About, ClaimView, Effect, Leftover, Note, Planner, PoolView, ServiceKey, ServiceView, Source,
@@ -29,6 +29,13 @@ pub(crate) enum Watched<K, V> {
     IsNot(K, Version),
 }
 
+impl Watched<Outsider, Vec<IpAddr>> {
+    /// An outsider without addresses need not be remembered.
+    pub(crate) fn has(who: Outsider, version: Version, addrs: Vec<IpAddr>) -> Self {
+        if addrs.is_empty() { Self::IsNot(who, version) } else { Self::Is(who, version, addrs) }
+    }
+}
+
 /// Everything the planner is told by watches.
 #[derive(Debug)]
 pub(in crate::services) enum News {
@@ -39,6 +46,8 @@ pub(in crate::services) enum News {
     Pools(PoolSource, Watched<PoolName, Box<PoolView>>),
     /// Namespaces and their labels.
     Namespaces(Watched<String, BTreeMap<String, String>>),
+    /// The ranges of `ServiceCIDR`s. Listed before Services.
+    ServiceRanges(Watched<String, AddrSet>),
     /// Addresses that others have.
     Outsiders(OutsiderKind, Watched<Outsider, Vec<IpAddr>>),
 }
@@ -52,6 +61,7 @@ impl Planner {
             News::Leftovers(watched) => self.on_leftovers(watched),
             News::Pools(source, watched) => self.on_pools(source, watched),
             News::Namespaces(watched) => self.on_namespaces(watched),
+            News::ServiceRanges(watched) => self.on_service_ranges(watched),
             News::Outsiders(kind, watched) => self.on_outsiders(kind, watched),
         }
     }
@@ -383,7 +393,43 @@ impl Planner {
         self.wake(self.waiting.in_namespace(&touched));
     }
 
+    fn on_service_ranges(&mut self, watched: Watched<String, AddrSet>) {
+        let store = &mut self.world.service_ranges;
+        let changed = match watched {
+            Watched::ListBegins => {
+                store.begin_list();
+                false
+            }
+            Watched::ListEnds => !store.end_list().vanished.is_empty(),
+            Watched::Is(name, version, ranges) => {
+                match store.put(name.clone(), version, ranges, Source::Watch) {
+                    Put::Late => false,
+                    Put::New(old) => old.as_ref() != store.get(&name),
+                }
+            }
+            Watched::IsNot(name, version) => store.remove(&name, version, false).is_some(),
+        };
+        if changed {
+            self.world.rebuild_service_ranges();
+            self.pools_changed = true;
+        }
+    }
+
+    /// Leaves out `ClusterIPs` that a `ServiceCIDR` covers: its range keeps them from being given, at no
+    /// cost per Service, and the API server keeps it for as long as a `ClusterIP` lies in it.
+    fn beyond_service_ranges(
+        &self,
+        watched: Watched<Outsider, Vec<IpAddr>>,
+    ) -> Watched<Outsider, Vec<IpAddr>> {
+        let Watched::Is(who @ Outsider::ClusterIp(_), version, mut addrs) = watched else {
+            return watched;
+        };
+        addrs.retain(|addr| !self.world.book.cluster_ips().contains(*addr));
+        Watched::has(who, version, addrs)
+    }
+
     fn on_outsiders(&mut self, kind: OutsiderKind, watched: Watched<Outsider, Vec<IpAddr>>) {
+        let watched = self.beyond_service_ranges(watched);
         let store = self.world.outsiders.entry(kind).or_default();
         let (gone, came) = match watched {
             Watched::ListBegins => {

@@ -29,7 +29,8 @@ impl Planner {
             }
             let Some(view) = self.world.pool(&name) else { continue };
             let told = status::Told {
-                count: self.world.book.count(&name),
+                book: &self.world.book,
+                overlaps: self.world.overlaps.get(&name),
                 waiting: &self.waiting,
                 blocked: self.blocked.as_ref().map(|blocked| blocked.words.as_str()),
                 findings: self.repair.about(&name).collect(),

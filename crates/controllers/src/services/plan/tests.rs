@@ -9,6 +9,8 @@ use super::*;
 
 mod annotation;
 mod fallback;
+mod never;
+mod overlaps;
 mod patience;
 mod promises;
 mod repair;

@@ -68,6 +68,7 @@ pub(super) const fn kind_of_outsider(who: &Outsider) -> OutsiderKind {
         Outsider::ApiServer(_) => OutsiderKind::ApiServers,
         Outsider::External(..) => OutsiderKind::ExternalIps,
         Outsider::VirtualIp(_) => OutsiderKind::VirtualIps,
+        Outsider::ClusterIp(_) => OutsiderKind::ClusterIps,
     }
 }
 
@@ -162,7 +163,7 @@ pub(in crate::services) struct Cluster {
 }
 
 impl Cluster {
-    fn next(&mut self) -> Version {
+    pub(super) fn next(&mut self) -> Version {
         self.version += 1;
         Version(self.version)
     }

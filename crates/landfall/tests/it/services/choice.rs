@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use landfall_api::condition;
+use landfall_api::{IPGroupStatus, condition};
 use landfall_testkit::builders::{
     PoolBuilder as _, ServiceBuilder as _, load_balancer, pool, segment,
 };
@@ -39,7 +39,24 @@ async fn overlapping_pools_give_an_address_once_and_an_exclusion_in_one_holds_in
     tenant.create(load_balancer("asks").asking("10.3.1.2")).await;
     tenant.says("asks", "False", "Excluded", "10.3.1.2 is excluded by IPGroup/overlap-b").await;
     tenant.pool_counts("overlap-a", "3", "3", "0").await;
-    tenant.pool_counts("overlap-b", "4", "4", "0").await;
+    // Each address counts where it was given, and each waiter for the pool that would serve it.
+    tenant.pool_counts("overlap-b", "4", "1", "0").await;
+    tenant.create(load_balancer("asks-taken").asking("10.3.1.0")).await;
+    tenant.says("asks-taken", "False", "TakenBy", "10.3.1.0 is taken by").await;
+    tenant.pool_is("overlap-a", "awaited by three", |status| status.waiting == Some(3)).await;
+    tenant.pool_is("overlap-first", "awaited by nobody", |status| status.waiting == Some(0)).await;
+    let told = |status: &IPGroupStatus| {
+        condition::get(&status.conditions, "Overlaps").map(|told| told.message.clone())
+    };
+    for (name, others) in [
+        ("overlap-a", "IPGroup/overlap-b, IPGroup/overlap-first can give"),
+        ("overlap-first", "IPGroup/overlap-a, IPGroup/overlap-b can give"),
+    ] {
+        let says = |status: &IPGroupStatus| told(status).is_some_and(|told| told.contains(others));
+        tenant.pool_is(name, "told of the overlap", says).await;
+    }
+    tenant.edit_pool("overlap-first", json!({"ranges": ["10.3.1.100"]})).await;
+    tenant.pool_is("overlap-first", "free of it", |status| told(status).is_none()).await;
     tenant.ends(&["overlap-a", "overlap-b", "overlap-c", "overlap-first"]).await;
 }
 

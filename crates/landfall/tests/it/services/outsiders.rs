@@ -2,12 +2,13 @@
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use serde_json::json;
 
-use crate::stage::tenant;
+use crate::stage::{arena, tenant};
 
 #[tokio::test]
 async fn addresses_of_nodes_of_the_api_server_and_of_external_ips_are_never_given() {
@@ -56,4 +57,35 @@ async fn addresses_of_nodes_of_the_api_server_and_of_external_ips_are_never_give
     tenant.ends(&["outsiders"]).await;
     nodes.delete("outsider", &DeleteParams::default()).await.unwrap();
     slices.delete("outsider", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn cluster_ips_and_the_ranges_they_come_from_are_never_given() {
+    // An arena: whoever creates Services beside it would get ClusterIPs from the range as well.
+    let arena = arena().await;
+    let tenant = arena.tenant("cluster-ips").await;
+    let ranges: Api<ServiceCIDR> = Api::all(tenant.client.clone());
+    let range = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.13.2.0/29"]}});
+    let range = serde_json::from_value(range).unwrap();
+    ranges.create(&PostParams::default(), &range).await.unwrap();
+    let inside = tenant.create(load_balancer("inside").of_type("ClusterIP")).await;
+    let cluster_ip = inside.spec.unwrap().cluster_ip.unwrap();
+    let operator = arena.operator().await;
+
+    let listed = ["10.13.2.0/28", &cluster_ip];
+    tenant.pool(pool("cluster-ips", &listed).only_for("cluster-ips")).await;
+    tenant.pool_says("cluster-ips", "True", "from which the cluster gives ClusterIPs").await;
+    tenant.pool_counts("cluster-ips", "8", "0", "8").await;
+    tenant.create(load_balancer("any")).await;
+    tenant.shows("any", &["10.13.2.8"]).await;
+    for (name, addr) in [("asks-range", "10.13.2.1"), ("asks-service", &cluster_ip)] {
+        tenant.create(load_balancer(name).asking(addr)).await;
+        let why = format!("{addr} is an address that the cluster gives as ClusterIP");
+        tenant.says(name, "False", "Excluded", &why).await;
+    }
+    // A range that is gone while the operator runs is no obstacle any more.
+    ranges.delete("more", &DeleteParams::default()).await.unwrap();
+    tenant.shows("asks-range", &["10.13.2.1"]).await;
+    tenant.ends(&["cluster-ips"]).await;
+    drop(operator);
 }
