@@ -38,8 +38,11 @@ use crate::words;
     printcolumn(
         name = "Holder",
         type_ = "string",
-        json_path = r".metadata.annotations.virtualips\.paas\.il/owner"
+        json_path = r".metadata.annotations['landfall\.dev/holders','virtualips\.paas\.il/owner']"
     ),
+    printcolumn(name = "Reserved For", type_ = "string", json_path = ".spec.reservedFor.namespace"),
+    printcolumn(name = "Service", type_ = "string", json_path = ".spec.reservedFor.name"),
+    printcolumn(name = "Until", type_ = "string", json_path = ".spec.reservedFor.expires"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.node"),
     printcolumn(
         name = "IPGroup",

@@ -29,7 +29,8 @@ use crate::{schema, words};
     derive = "PartialEq",
     doc = "A pool of addresses for LoadBalancer Services, and the rules for giving them out.",
     printcolumn(name = "Segment", type_ = "string", json_path = ".spec.segment"),
-    printcolumn(name = "Free", type_ = "string", json_path = ".status.free"),
+    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.ranges"),
+    printcolumn(name = "Free", type_ = "string", json_path = ".status.freeShort"),
     printcolumn(name = "Used", type_ = "string", json_path = ".status.used"),
     printcolumn(name = "Waiting", type_ = "integer", json_path = ".status.waiting"),
     printcolumn(
@@ -88,8 +89,9 @@ pub struct IPGroupSpec {
     #[schemars(length(min = 1, max = 317))]
     pub load_balancer_class: Option<String>,
 
-    /// Hold back the first and last address of each block, and IPv4 addresses that end in `.0`
-    /// or `.255`. Defaults to `false`.
+    /// Hold back the first and last address of each CIDR with more than two addresses, of either
+    /// family, and IPv4 addresses that end in `.0` or `.255` wherever they are. A `/31` or `/32`
+    /// and a `first-last` range have no ends in this sense. Defaults to `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub avoid_ends: Option<bool>,
 
@@ -160,15 +162,35 @@ pub struct IPGroupStatus {
     #[schemars(length(max = 40))]
     pub capacity: Option<String>,
 
-    /// Addresses of the pool that somebody holds.
+    /// Addresses of the pool that somebody holds. Where pools overlap, an address counts for the
+    /// one that gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 40))]
     pub used: Option<String>,
 
-    /// Addresses the pool can still give out.
+    /// Addresses the pool can still give out. Where pools overlap, an address that both could give
+    /// is free in both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 40))]
     pub free: Option<String>,
+
+    /// `free` for people: as it is up to ten digits, else rounded, such as `1.8e19`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 40))]
+    pub free_short: Option<String>,
+
+    /// `spec.ranges` for people: the first two entries and how many more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub ranges: Option<String>,
+
+    /// The same numbers for IPv4 alone, if the pool has such addresses.
+    #[serde(rename = "ipv4", default, skip_serializing_if = "Option::is_none")]
+    pub ipv4: Option<FamilyCount>,
+
+    /// The same numbers for IPv6 alone, if the pool has such addresses.
+    #[serde(rename = "ipv6", default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<FamilyCount>,
 
     /// How many Services the pool would serve but cannot, or that ask for one of its addresses in
     /// vain.
@@ -185,11 +207,29 @@ pub struct IPGroupStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// `Ready` says whether the pool can serve, and what is wrong with it if not.
+    /// `Ready` says whether the pool can serve, and what is wrong with it if not. `Overlaps` names
+    /// other pools that have some of its addresses, while there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 32))]
     pub conditions: Vec<Condition>,
+}
+
+/// How many addresses of one family a pool has. Decimal numbers as text.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FamilyCount {
+    /// Addresses the pool can give out, exclusions taken off.
+    #[schemars(length(max = 40))]
+    pub capacity: String,
+
+    /// Addresses of the pool that somebody holds.
+    #[schemars(length(max = 40))]
+    pub used: String,
+
+    /// Addresses the pool can still give out.
+    #[schemars(length(max = 40))]
+    pub free: String,
 }
 
 /// A Service that waits for a pool.

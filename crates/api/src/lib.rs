@@ -24,6 +24,7 @@ pub use finding::Finding;
 pub use group_segment_mapping::{GroupSegmentMapping, GroupSegmentMappingSpec};
 pub use ip::{Holder, IP, IPSpec, IPStatus, ReservedFor, Use};
 pub use ipgroup::{
-    Announce, IPGroup, IPGroupSpec, IPGroupStatus, Quota, WaitingService, hours_minutes_seconds,
+    Announce, FamilyCount, IPGroup, IPGroupSpec, IPGroupStatus, Quota, WaitingService,
+    hours_minutes_seconds,
 };
 pub use virtualip::{VirtualIP, VirtualIPSpec, VirtualIPStatus};

@@ -12,6 +12,8 @@ pub const LABEL_IPGROUP: &str = "ipgroup";
 pub const LABEL_GSM: &str = "gsm";
 /// Annotation on an `IP`: `namespace/name` of who has it. The domain is `paas.il`, unlike all else.
 pub const ANNOTATION_OWNER: &str = "virtualips.paas.il/owner";
+/// Annotation on an `IP` with several holders: the first of them and how many more, for the column.
+pub const ANNOTATION_HOLDERS: &str = "landfall.dev/holders";
 /// Finalizer that vip-allocator-operator leaves on Services. We set none and remove this one.
 pub const FINALIZER_SERVICE: &str = "ips.paas.org/finalizer";
 /// Finalizers of replaced operators, which leave a Service once the ledger is right about it.
@@ -295,6 +297,11 @@ pub const WORDS: &[Word] = &[
         "Name of the `GroupSegmentMapping` (vip-allocator-operator up to 0.3).",
     ),
     word("IP annotation", ANNOTATION_OWNER, "Who has the address, as `namespace/name`."),
+    word(
+        "IP annotation",
+        ANNOTATION_HOLDERS,
+        "Where several have the address: the first of them and how many more, for `kubectl get ips`. Written, never read.",
+    ),
     word(
         "IPGroup condition",
         CONDITION_READY,

@@ -189,6 +189,7 @@ impl Applier {
         end_reservation: bool,
     ) -> Result<Answer, Failure> {
         let owner = holders.first().map(|holder| holder.key.to_string());
+        let in_short = observe::holders_in_short(holders);
         let objects: Vec<_> = holders.iter().map(observe::holder_object).collect();
         let mut spec = json!({
             "address": addr,
@@ -202,7 +203,9 @@ impl Applier {
         let patch = json!({
             "metadata": {
                 "resourceVersion": version.to_string(),
-                "annotations": {words::ANNOTATION_OWNER: owner},
+                "annotations": {
+                    words::ANNOTATION_OWNER: owner, words::ANNOTATION_HOLDERS: in_short,
+                },
             },
             "spec": spec,
         });
@@ -248,7 +251,9 @@ impl Applier {
         let patch = json!({
             "metadata": {
                 "resourceVersion": known.version.to_string(),
-                "annotations": {words::ANNOTATION_OWNER: null},
+                "annotations": {
+                    words::ANNOTATION_OWNER: null, words::ANNOTATION_HOLDERS: null,
+                },
             },
             "spec": {
                 "use": Use::Reserved,
@@ -285,6 +290,10 @@ impl Applier {
                 "capacity": status.capacity,
                 "used": status.used,
                 "free": status.free,
+                "freeShort": status.free_short,
+                "ranges": status.ranges,
+                "ipv4": status.ipv4,
+                "ipv6": status.ipv6,
                 "waiting": status.waiting,
                 "longestWaiting": status.longest_waiting,
                 "observedGeneration": status.observed_generation,

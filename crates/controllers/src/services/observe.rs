@@ -337,6 +337,7 @@ pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
             view.classes = Classes::one(group.spec.load_balancer_class.as_deref());
             view.quota.clone_from(&group.spec.quota);
             view.ignored = ignored(&group.spec);
+            view.ranges = ranges_in_short(&group.spec.ranges);
             view.status = Some(group.status.clone().unwrap_or_default());
         }
     }
@@ -355,6 +356,17 @@ fn selector(
             None
         }
     }
+}
+
+/// `spec.ranges` in one column: the first entries and how many more.
+fn ranges_in_short(ranges: &[String]) -> Option<String> {
+    const SHOWN: usize = 2;
+    let shown: Vec<_> = ranges.iter().take(SHOWN).map(|entry| entry.trim()).collect();
+    let more = match ranges.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" +{more}"),
+    };
+    (!shown.is_empty()).then(|| format!("{}{more}", shown.join(",")))
 }
 
 fn ignored(spec: &IPGroupSpec) -> Vec<&'static str> {
@@ -396,6 +408,12 @@ pub(crate) fn holder_object(view: &HolderView) -> Holder {
         load_balancer_class: view.class.as_deref().map(str::to_owned),
         seen_version: view.seen.map(|seen| seen.to_string()),
     }
+}
+
+/// Several holders in one column: the first and how many more. One alone needs no such text.
+pub(super) fn holders_in_short(holders: &[HolderView]) -> Option<String> {
+    let (first, others) = holders.split_first().filter(|(_, others)| !others.is_empty())?;
+    Some(format!("{} +{}", first.key, others.len()))
 }
 
 /// A reservation as it is written into a claim.

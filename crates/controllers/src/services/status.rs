@@ -5,11 +5,11 @@ use std::{collections::BTreeSet, net::IpAddr};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use landfall_api::{
-    IPGroupStatus, WaitingService,
+    FamilyCount, IPGroupStatus, WaitingService,
     condition::{self, Status},
     words::{CONDITION_ALLOCATED, CONDITION_CONSISTENT, CONDITION_OVERLAPS, CONDITION_READY},
 };
-use landfall_ipam::{Book, PoolName, Reason, Refusal};
+use landfall_ipam::{Book, Family, PoolCount, PoolName, Reason, Refusal};
 
 use super::{
     decide::{is_known, is_lease},
@@ -217,6 +217,29 @@ pub(super) struct Told<'a> {
     pub findings: Vec<&'a Found>,
 }
 
+/// What a pool has of one family, unless it has nothing of it.
+fn family_count(view: &PoolView, book: &Book, family: Family) -> Option<FamilyCount> {
+    view.pool.as_ref().ok().filter(|pool| pool.ranges().has_family(family))?;
+    let PoolCount { capacity, used, free } = book.count_of(&view.name, family);
+    let [capacity, used, free] = [capacity, used, free].map(|count| count.to_string());
+    Some(FamilyCount { capacity, used, free })
+}
+
+/// A number that fits into a column: that of an IPv6 block is rounded.
+fn in_short(count: u128) -> String {
+    const EXACT: u128 = 9_999_999_999;
+    if count <= EXACT {
+        return count.to_string();
+    }
+    let digits = count.to_string();
+    let power = digits.len().saturating_sub(1);
+    // The first three digits, rounded to two: 995 becomes 1.0 of the next power.
+    let leading: u32 = digits.get(..3).and_then(|text| text.parse().ok()).unwrap_or_default();
+    let tenths = leading.saturating_add(5) / 10;
+    let (tenths, power) = if tenths > 99 { (10, power.saturating_add(1)) } else { (tenths, power) };
+    format!("{}.{}e{power}", tenths / 10, tenths % 10)
+}
+
 /// Whether a pool can serve: status, reason and message of its condition.
 fn readiness(
     view: &PoolView,
@@ -261,6 +284,10 @@ pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<I
         capacity: Some(count.capacity.to_string()),
         used: Some(count.used.to_string()),
         free: Some(count.free.to_string()),
+        free_short: Some(in_short(count.free)),
+        ranges: view.ranges.clone(),
+        ipv4: family_count(view, book, Family::V4),
+        ipv6: family_count(view, book, Family::V6),
         waiting: Some(i64::try_from(waiting.count_for(&view.name)).unwrap_or(i64::MAX)),
         longest_waiting: longest
             .map(|(key, reason)| WaitingService {
@@ -328,4 +355,25 @@ pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<I
         );
     }
     (next != *current).then_some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_too_long_to_read_is_rounded() {
+        for (count, text) in [
+            (0, "0"),
+            (1 << 32, "4294967296"),
+            (9_999_999_999, "9999999999"),
+            (10_000_000_000, "1.0e10"),
+            (1 << 64, "1.8e19"),
+            (99_499_999_999, "9.9e10"),
+            (99_500_000_000, "1.0e11"),
+            (u128::MAX, "3.4e38"),
+        ] {
+            assert_eq!(in_short(count), text);
+        }
+    }
 }

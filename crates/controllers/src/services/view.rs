@@ -547,6 +547,8 @@ pub(crate) struct PoolView {
     pub retain_for: Option<Duration>,
     /// Fields that are set but that this version does not act on.
     pub ignored: Vec<&'static str>,
+    /// Its ranges in a few words, unless its `segment` is all there is.
+    pub ranges: Option<String>,
     /// Entries of its lists that cannot be read, and count for nothing.
     pub unreadable: Vec<String>,
     /// What in its words is not as it was meant, though it can be used.
@@ -584,6 +586,7 @@ impl PoolView {
             quota: None,
             retain_for: None,
             ignored: Vec::new(),
+            ranges: None,
             unreadable: Vec::new(),
             warnings: Vec::new(),
             status: None,

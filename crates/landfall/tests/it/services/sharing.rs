@@ -41,6 +41,11 @@ async fn services_with_one_key_share_an_address_and_others_do_not() {
     tenant.shows("ssh", &["10.14.1.0"]).await;
     tenant.says("ssh", "True", "Allocated", "10.14.1.0 from IPGroup/share-key").await;
     held_by(&tenant, "10.14.1.0", &[("web", "TCP/443,TCP/80"), ("ssh", "TCP/22")]).await;
+    let in_short = async || {
+        let claim = tenant.claim("10.14.1.0").await.unwrap();
+        claim.metadata.annotations.unwrap_or_default().get("landfall.dev/holders").cloned()
+    };
+    assert_eq!(in_short().await.as_deref(), Some("share-key/web +1"), "for the column");
     // A port that is in use, another key, no key: an address of its own.
     tenant.create(load_balancer("web2").sharing("front", &[443])).await;
     tenant.shows("web2", &["10.14.1.1"]).await;
@@ -52,6 +57,7 @@ async fn services_with_one_key_share_an_address_and_others_do_not() {
     // Whoever goes leaves the address to the others; the last one frees it.
     tenant.delete("web").await;
     held_by(&tenant, "10.14.1.0", &[("ssh", "TCP/22")]).await;
+    assert_eq!(in_short().await, None, "one alone needs no such text");
     tenant.delete("ssh").await;
     tenant.claim_is_gone("10.14.1.0").await;
     tenant.ends(&["share-key"]).await;

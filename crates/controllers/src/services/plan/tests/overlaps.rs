@@ -1,6 +1,6 @@
 //! Two pools over one range.
 
-use landfall_api::condition;
+use landfall_api::{FamilyCount, condition};
 
 use super::*;
 
@@ -77,4 +77,25 @@ fn a_waiter_counts_for_the_pool_that_would_serve_it() {
     sim.settle();
     let waiting = |pool: &str| sim.cluster.pool_status(pool).waiting;
     assert_eq!((waiting("IPGroup/a"), waiting("IPGroup/first")), (Some(2), Some(0)));
+}
+
+#[test]
+fn a_pool_tells_its_numbers_by_family() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0-10.0.0.3 fd00::/64", "");
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    let count = |capacity: &str, used: &str, free: &str| {
+        let [capacity, used, free] = [capacity, used, free].map(str::to_owned);
+        Some(FamilyCount { capacity, used, free })
+    };
+    let status = sim.cluster.pool_status("IPGroup/a");
+    assert_eq!(status.ipv4, count("4", "1", "3"));
+    assert_eq!(status.ipv6, count("18446744073709551616", "0", "18446744073709551616"));
+    assert_eq!(status.free.as_deref(), Some("18446744073709551619"));
+    assert_eq!(status.free_short.as_deref(), Some("1.8e19"));
+    sim.cluster.set_pool("IPGroup/a", "10.0.0.0-10.0.0.3", "");
+    sim.settle();
+    let status = sim.cluster.pool_status("IPGroup/a");
+    assert_eq!((status.ipv4, status.ipv6), (count("4", "1", "3"), None));
 }
