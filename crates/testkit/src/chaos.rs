@@ -7,6 +7,7 @@
 
 mod attack;
 mod crew;
+mod hostile;
 mod judge;
 mod player;
 mod report;
@@ -96,7 +97,7 @@ impl Chaos {
         let plane = ControlPlane::start().await?;
         let first = Install::new(&plane, &setting.deploy).await?;
         let second = first.again(&plane, SECOND_NAMESPACE).await?;
-        for namespace in world::NAMESPACES {
+        for namespace in world::NAMESPACES.into_iter().chain([world::HOSTILE]) {
             plane.ensure_namespace(namespace).await?;
         }
         let client = plane.admin_client().await?;
@@ -162,7 +163,7 @@ impl Chaos {
             let mut pools = world::pools();
             pools.push(world::mapped_pool());
             let unserved = judge::unserved(seen, &pools);
-            seen.problems().into_iter().chain(unserved).collect()
+            seen.problems().into_iter().chain(unserved).chain(hostile::harm(seen)).collect()
         };
         found.extend(self.reaches("order", in_order).await);
         if let Err(noise) = operators.silent(SILENCE).await {

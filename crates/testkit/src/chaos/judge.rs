@@ -152,7 +152,7 @@ fn serving<'a>(service: &Service, pools: &'a [IPGroup]) -> impl Iterator<Item = 
         let meant = if named.is_empty() {
             world::gives(pool, &namespace, asks)
         } else {
-            named.contains(&pool.name_any())
+            named.contains(&pool.name_any()) && namespace != world::HOSTILE
         };
         pool.spec.load_balancer_class == class && meant && !pool.spec.drain()
     })

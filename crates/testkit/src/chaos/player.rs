@@ -14,6 +14,7 @@ use kube::{Api, Client, ResourceExt as _};
 use landfall_api::{IP, IPGroup, name};
 use serde_json::{Value, json};
 
+use super::hostile;
 use super::world::{self, Name};
 use crate::builders::bare_claim;
 use crate::cluster::{self, key};
@@ -138,7 +139,7 @@ impl Player {
     }
 
     async fn act(&self, random: &mut Random) -> Done {
-        match random.below(20) {
+        match random.below(23) {
             0..=2 => self.create(random).await,
             3 => self.delete(random).await,
             4..=6 => self.recreate(random).await,
@@ -148,8 +149,21 @@ impl Player {
             16 => self.touch_a_claim(random).await,
             17 => self.claim_by_hand(random).await,
             18 => self.drop_a_claim(random).await,
-            _ => self.show_by_hand(random).await,
+            19 => self.show_by_hand(random).await,
+            _ => self.misbehave(random).await,
         }
+    }
+
+    /// A tenant whom no pool serves wants what is others'.
+    async fn misbehave(&self, random: &mut Random) -> Done {
+        let (name, what, service) = hostile::any_deed(random);
+        let services = self.services(world::HOSTILE);
+        let gone = services.delete(&name, &DeleteParams::default()).await.map(drop);
+        let outcome = match service {
+            Some(service) => services.create(&PostParams::default(), &service).await.map(drop),
+            None => gone,
+        };
+        ("hostile", format!("{}/{name} {what}", world::HOSTILE), outcome)
     }
 
     fn services(&self, namespace: &str) -> Api<Service> {

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::ResourceExt as _;
 use landfall_api::{IPGroup, words};
 use serde_json::{Value, json};
@@ -17,6 +18,8 @@ const ANNOTATED: &str = "play-k";
 /// Where the `ConfigMap` lies, and its name.
 pub(super) const MAP: (&str, &str) = ("kube-system", "kubevip");
 const MAPPED: [&str; 2] = ["10.40.3.0-10.40.3.40", "fd00:43::1-fd00:43::3f"];
+/// The namespace of a tenant whom no pool serves.
+pub(super) const HOSTILE: &str = "play-evil";
 const SERVICES: usize = 14;
 const TOYS: usize = 3;
 const CLASS: &str = "play.example/lb";
@@ -57,7 +60,7 @@ pub(super) fn is_toy(key: &str) -> bool {
 /// The pools as they are when nobody has edited them: one for all, one that is soon full, is only
 /// given on request and keeps what was deleted, one of a class, and one of the other family.
 pub(super) fn pools() -> Vec<IPGroup> {
-    vec![
+    let all = vec![
         pool(WIDE, &["10.40.0.0/26"]),
         pool(TIGHT, &["10.40.1.0/29"]).with(|spec| {
             spec.auto_assign = Some(false);
@@ -65,12 +68,27 @@ pub(super) fn pools() -> Vec<IPGroup> {
         }),
         pool(CLASSY, &["10.40.2.0/28"]).for_class(CLASS),
         pool(SIX, &["fd00:40::/122"]),
-    ]
+    ];
+    let not_hostile = LabelSelectorRequirement {
+        key: "kubernetes.io/metadata.name".to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(vec![HOSTILE.to_owned()]),
+    };
+    let selector =
+        LabelSelector { match_expressions: Some(vec![not_hostile]), ..LabelSelector::default() };
+    let for_others = |pool: IPGroup| {
+        let selector = selector.clone();
+        pool.with(|spec| spec.namespace_selector = Some(selector))
+    };
+    all.into_iter().map(for_others).collect()
 }
 
 /// Whether a pool of the list above, or the one of the `ConfigMap`, gives addresses to a namespace:
 /// one with a key of its own gets others only if it asks for them.
 pub(super) fn gives(pool: &IPGroup, namespace: &str, asks: bool) -> bool {
+    if namespace == HOSTILE {
+        return false;
+    }
     match (pool.name_any() == ANNOTATED, namespace == ANNOTATED) {
         (true, own) => own,
         (false, own) => asks || (pool.spec.auto_assign() && !own),
@@ -120,6 +138,13 @@ pub(super) fn any_map_edit(random: &mut Random) -> Value {
 /// An address that somebody might ask for.
 pub(super) fn any_address(random: &mut Random) -> IpAddr {
     let (third, fourths) = *random.pick(&[(0, 64), (0, 16), (1, 8), (2, 16), (3, 41)]);
+    let fourth = u8::try_from(random.below(fourths)).unwrap_or_default();
+    IpAddr::from(Ipv4Addr::new(10, 40, third, fourth))
+}
+
+/// An address of an `IPGroup`.
+pub(super) fn any_group_address(random: &mut Random) -> IpAddr {
+    let (third, fourths) = *random.pick(&[(0, 64), (1, 8), (2, 16)]);
     let fourth = u8::try_from(random.below(fourths)).unwrap_or_default();
     IpAddr::from(Ipv4Addr::new(10, 40, third, fourth))
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
-use landfall_api::name;
+use landfall_api::{name, words};
 use landfall_ipam::{Family, Terms, clash};
 
 use super::{Named, Snapshot, asked, external, holders, identity_of, key, shown, terms};
@@ -66,6 +66,7 @@ struct Wish {
     class: Option<String>,
     families: Vec<String>,
     asked: BTreeSet<IpAddr>,
+    pools: Vec<String>,
     terms: Option<Terms>,
 }
 
@@ -78,6 +79,9 @@ impl Wish {
             class: spec.load_balancer_class,
             families: spec.ip_families.unwrap_or_default(),
             asked: asked(service),
+            pools: words::entries(&service.metadata, words::ANNOTATION_POOL)
+                .map(str::to_owned)
+                .collect(),
             terms: terms(service),
         }
     }
@@ -90,6 +94,7 @@ impl Wish {
             && self.class == before.class
             && self.families.contains(&family.to_string())
             && asked.all(|asked| *asked == addr)
+            && (self.pools.is_empty() || self.pools == before.pools)
             && self.terms == before.terms
     }
 }

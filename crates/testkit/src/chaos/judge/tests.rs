@@ -128,6 +128,7 @@ fn whoever_could_be_served_must_be() {
             namespace: "play-a".into(),
             name: Some(name.into()),
             expires: None,
+            retained: None,
         });
         claim
     };

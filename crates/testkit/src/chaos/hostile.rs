@@ -1,0 +1,75 @@
+//! A tenant who may write Services in one namespace, which no pool serves, and wants what is others'.
+
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt as _;
+use landfall_api::words;
+
+use super::world::{self, HOSTILE};
+use crate::builders::{ServiceBuilder as _, load_balancer};
+use crate::cluster::{Snapshot, key};
+use crate::random::Random;
+
+const SERVICES: usize = 6;
+
+/// What the tenant does next: the name of a Service, and how it is to be, or that it goes.
+pub(super) fn any_deed(random: &mut Random) -> (String, &'static str, Option<Service>) {
+    let name = format!("evil{}", random.below(SERVICES));
+    let addr = world::any_group_address(random).to_string();
+    let service = load_balancer(&name);
+    let annotated = |key: &str, value: &str| service.clone().annotated(key, value);
+    let (what, service) = match random.below(9) {
+        0 => (
+            "asks by kube-vip's annotation",
+            annotated(words::ANNOTATION_KUBE_VIP_ADDRESSES, &addr),
+        ),
+        1 => {
+            let list: Vec<_> = (0..64).map(|last| format!("10.40.0.{last}")).collect();
+            let list = list.join(",");
+            ("lists a pool in it", annotated(words::ANNOTATION_KUBE_VIP_ADDRESSES, &list))
+        }
+        2 => {
+            let first = random.below(48);
+            let addrs = (first..first + 16).map(|last| format!("10.40.0.{last}")).collect();
+            let service = service.of_type("ClusterIP");
+            (
+                "lists a pool in externalIPs",
+                service.with_spec(|spec| spec.external_ips = Some(addrs)),
+            )
+        }
+        3 => ("asks for an address", annotated(words::ANNOTATION_ADDRESSES, &addr)),
+        4 => ("asks by the words of MetalLB", annotated("metallb.io/loadBalancerIPs", &addr)),
+        5 => {
+            let shared = annotated(words::ANNOTATION_SHARING_WITH, "*").sharing("red", &[9999]);
+            ("guesses a key", shared.asking(&addr))
+        }
+        6 => {
+            let shared = annotated("metallb.io/allow-shared-ip", "red");
+            ("guesses a key of MetalLB", shared.asking(&addr))
+        }
+        7 => {
+            let list = vec!["pool"; 20_000].join(",");
+            ("writes a long list", annotated(words::ANNOTATION_POOL, &list))
+        }
+        _ => return (name, "goes", None),
+    };
+    (name, what, Some(service))
+}
+
+/// What the tenant got, and whom it was told on. What no pool had when it was asked for is given to
+/// whoever asks, where kube-vip is in use and nothing else is said.
+pub(super) fn harm(seen: &Snapshot) -> Vec<String> {
+    let prefix = format!("{HOSTILE}/");
+    let claims = seen.claims.iter().filter(|claim| {
+        let mut holders = claim.spec.holders.iter();
+        let hostile = holders.any(|holder| holder.namespace.as_deref() == Some(HOSTILE));
+        hostile && claim.spec.pool.is_some()
+    });
+    let got = claims.map(|claim| format!("a Service of {HOSTILE} has {}", claim.name_any()));
+    let others = seen.services.iter().filter(|service| !key(service).starts_with(&prefix));
+    let told = others.filter_map(|service| {
+        let conditions = service.status.as_ref()?.conditions.as_ref()?;
+        let said = conditions.iter().find(|said| said.message.contains(&prefix))?;
+        Some(format!("{} was written because of {HOSTILE}: {}", key(service), said.message))
+    });
+    got.chain(told).collect()
+}
