@@ -50,7 +50,7 @@ const METRICS: &[Metric] = &[
         name: "landfall_watches_blind",
         suffix: "_total",
         kind: "counter",
-        labels: "`kind`: `ips`, `services`, `ipgroups`, `configmaps`, `namespaces`, `nodes`, `endpointslices`, `virtualips`, \
+        labels: "`kind`: `ips`, `services`, `ipgroups`, `configmaps`, `namespaces`, `nodes`, `endpointslices`, `servicecidrs`, `virtualips`, \
                  `groupsegmentmappings`, `virtualips.paas.org`, `groupsegmentmappings.paas.org`, `any`",
     },
     Metric {

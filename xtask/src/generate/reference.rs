@@ -1,6 +1,6 @@
 //! `docs/reference`: a page per kind from the schemas' text, and one with all words.
 
-use landfall_api::words;
+use landfall_api::{Holder, words};
 use serde_json::Value;
 
 use super::{Error, File, NOTICE, cell};
@@ -218,9 +218,35 @@ fn all_words() -> String {
             .iter()
             .map(|word| format!("| {} | `{}` | {} |", word.place, word.key, cell(word.meaning))),
     );
+    page.push("\n## How much is read\n".to_owned());
+    page.push(
+        "Of a list that a user writes on a Service no more than this is read, so that a Service costs \
+         little memory whatever is on it. Beyond it the condition says `Unparseable`; of \
+         `spec.externalIPs` and finalizers the rest is passed over.\n"
+            .to_owned(),
+    );
+    page.extend(["| list | at most |".to_owned(), "| --- | --- |".to_owned()]);
+    page.extend(bounds().map(|(list, most)| format!("| {list} | {most} |")));
     let mut page = page.join("\n");
     page.push('\n');
     page
+}
+
+/// The lists that users write on Services, and how much of each is read.
+fn bounds() -> impl Iterator<Item = (&'static str, String)> {
+    let entries = format!("{} of {} bytes each", words::MOST_ENTRIES, words::LONGEST_ENTRY);
+    let namespaces = format!("{} namespaces", Holder::MOST_NAMESPACES);
+    [
+        ("addresses or pools that are asked for, in any words", entries),
+        ("`kube-vip.io/loadbalancerIPs`", "one address per family".to_owned()),
+        ("`landfall.dev/sharing-with` and its like", namespaces),
+        ("a sharing key", format!("{} bytes", Holder::LONGEST_KEY)),
+        ("ports of a Service that shares", Holder::MOST_PORTS.to_string()),
+        ("labels", words::MOST_LABELS.to_string()),
+        ("`spec.externalIPs`", words::MOST_EXTERNAL_IPS.to_string()),
+        ("finalizers, for those that replaced operators left", words::MOST_FINALIZERS.to_string()),
+    ]
+    .into_iter()
 }
 
 fn table(rows: &[Row]) -> String {
