@@ -31,6 +31,7 @@ use crate::{
 
 mod annotate;
 pub(crate) mod apply;
+mod audience;
 mod classes;
 mod decide;
 pub(crate) mod effect;

@@ -169,6 +169,15 @@ fn elect(
         Some(namespace) => KubeLeases::new(client, namespace, lease),
         None => KubeLeases::in_own_namespace(client, OWN_NAMESPACE, lease),
     };
+    let leases = leases.telling(history.clone());
+    let identity = Identity::new(args.pod_uid.as_deref(), wall());
+    let name = identity.name();
+    info!(
+        identity = name,
+        namespace = named.unwrap_or(OWN_NAMESPACE),
+        lease,
+        "standing for election"
+    );
     let candidate = Candidate::new(identity, timing);
     let (setter, leadership) = leadership();
     let elector = Elector::new(leases, candidate, setter, wall);

@@ -9,15 +9,19 @@ use self::pools::{
     Candidate, Grant, candidates, is_meant_for, is_open_to, may_ask_beyond_pools, serves, specific,
     within_quota,
 };
-pub(super) use self::pools::{awaited, place, serves_namespace};
+pub(super) use self::{
+    pools::{awaited, place, serves_namespace},
+    shown::is_known,
+};
 use super::{
-    status,
-    view::{Audience, ClaimView, HolderView, Place, PoolView, Request, ServiceView},
+    audience::Audience,
+    view::{ClaimView, HolderView, Place, Request, ServiceView},
     wish::could_want,
     world::{Busy, World},
 };
 
 mod pools;
+mod shown;
 
 /// What to do for one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +112,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
             || (service.request.is_about(*family)
                 && (refusal.is_some() || matches!(slot, Slot::Nothing(_))));
         if let Slot::Has(addr) | Slot::Takes(addr, _) = slot {
-            beside.extend(shown_beside(world, service, &claims, addr));
+            beside.extend(shown::beside(world, service, &claims, addr));
         }
         refusals.extend(refusal.filter(|refusal| !refusals.contains(refusal)));
         match slot {
@@ -194,7 +198,7 @@ fn slot(
     family: Family,
     takes: &Takes,
 ) -> (Slot, Option<Refusal>) {
-    let shown = shown(world, service, claims, family);
+    let shown = shown::of_family(world, service, claims, family);
     // In a status it is no lease but no address at all. One that a pool of ours covers was given by
     // us, before we knew better.
     let is_nothing = |addr: &IpAddr| {
@@ -217,7 +221,7 @@ fn slot(
             Request::Bad(refusal) => Some(refusal.clone()),
             Request::Any | Request::Addresses(_) => None,
         };
-        return (annotated(world, service, addr, takes), problem);
+        return (shown::annotated(world, service, addr, takes), problem);
     }
     let refused = match &service.request {
         Request::Bad(refusal) => Some(refusal.clone()),
@@ -250,7 +254,7 @@ fn slot(
     });
     let to_adopt = shown.filter(|_| lost.is_none() && !kept);
     if let Some(addr) = to_adopt.filter(|addr| is_known(world, *addr)) {
-        return (adopt(world, service, addr), refused);
+        return (shown::adopt(world, service, addr), refused);
     }
     if let Some(addr) = current(service, claims, family) {
         if refused.is_none() && lost.is_none() {
@@ -264,7 +268,7 @@ fn slot(
     if let Some(refusal) = refused {
         return (Slot::Nothing(refusal), None);
     }
-    let external = external(world, service, family);
+    let external = shown::external(world, service, family);
     if let Some(addr) = external {
         let slot = if world.is_busy(addr) {
             Ok(Slot::Later)
@@ -313,7 +317,7 @@ pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView
         // What it shows and has no claim on was shared under the rules of another program.
         let unclaimed = |addr: &IpAddr| {
             let claim = world.claim(*addr);
-            !claim.is_some_and(|claim| claim.holder(&service).is_some())
+            claim.is_none_or(|claim| claim.holder(&service).is_none())
         };
         let with_all = world.tenancy.inherited_keys_share_everywhere
             || service.in_status().iter().any(unclaimed)
@@ -415,23 +419,6 @@ fn current(service: &ServiceView, claims: &[&ClaimView], family: Family) -> Opti
     shown.or_else(|| of_family.first().copied())
 }
 
-/// Enters an address that the Service shows already, whoever gave it, into the ledger.
-fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
-    if world.is_busy(addr) {
-        return Slot::Later;
-    }
-    if let Some(claim) = world.claim(addr) {
-        if claim.left_by_namesake(service) {
-            return Slot::Has(addr);
-        }
-        if let Err(refusal) = may_join(world, claim, service) {
-            return Slot::Disputed(refusal);
-        }
-    }
-    let pool = world.book.pool_of(addr).map(|pool| pool.name.clone());
-    pool.map_or(Slot::Foreign, |pool| Slot::Takes(addr, Some(pool)))
-}
-
 /// Whether the Service may have an address together with those who have it.
 fn may_join(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
     let (addr, audience) = (claim.addr, world.audience(service));
@@ -497,61 +484,9 @@ fn any(
     Err(verdicts)
 }
 
-/// An address in the annotation that the Service is announced from, on which it has no claim. If its
-/// status has it as well, an operator that we replace gave it. Else its user asks for it.
-fn annotated(world: &World, service: &ServiceView, addr: IpAddr, takes: &Takes) -> Slot {
-    if is_lease(addr) {
-        return Slot::Leased(addr);
-    }
-    // A status that came after our "no" proves nothing: kube-vip announces whatever is written there.
-    let is_held = service.in_status().contains(&addr) && !status::says_refused(service);
-    let slot = if is_held {
-        match adopt(world, service, addr) {
-            // What is outside every pool is announced whatever we say: no other may get it.
-            Slot::Foreign => Slot::Takes(addr, None),
-            slot => slot,
-        }
-    } else if world.is_busy(addr) {
-        Slot::Later
-    } else if world.claim(addr).is_some_and(|claim| claim.left_by_namesake(service)) {
-        Slot::Has(addr)
-    } else {
-        requested(world, service, addr, takes).unwrap_or_else(Slot::Disputed)
-    };
-    let had = matches!(slot, Slot::Has(_) | Slot::Takes(..));
-    if had && service.at_odds { Slot::Follow } else { slot }
-}
-
 /// What a Service gets once an address that waits for a deleted one is given up.
 fn after(world: &World, retained: IpAddr) -> Slot {
     if world.is_busy(retained) { Slot::Later } else { Slot::After(retained) }
-}
-
-/// More addresses of one family that the Service shows beside the one that it keeps: another program
-/// gave it several. They stay for as long as it shows them.
-fn shown_beside(
-    world: &World,
-    service: &ServiceView,
-    claims: &[&ClaimView],
-    kept: IpAddr,
-) -> Vec<Slot> {
-    if service.place != Place::Status || !service.shows.contains(&kept) {
-        return Vec::new();
-    }
-    let family = Family::of(kept);
-    let others = service.shows.iter().copied().filter(|addr| *addr != kept);
-    let others = others.filter(|addr| Family::of(*addr) == family);
-    let slots =
-        others.filter(|addr| no_longer_shared(world, service, *addr).is_none()).map(|addr| {
-            if claims.iter().any(|claim| claim.addr == addr) {
-                has(world, service, addr)
-            } else if is_known(world, addr) {
-                adopt(world, service, addr)
-            } else {
-                Slot::Has(addr)
-            }
-        });
-    slots.collect()
 }
 
 /// The address that the Service has, or one of the pools that it asks for since it got that one.
@@ -587,7 +522,16 @@ fn to_asked_pools(
     }
     match chosen(world, service, Family::of(has_now), takes) {
         Slot::Nothing(refusal) => (stays(), Some(refusal)),
-        slot => (slot, None),
+        slot @ (Slot::Has(_)
+        | Slot::Takes(..)
+        | Slot::Settling
+        | Slot::Soon
+        | Slot::Later
+        | Slot::Foreign
+        | Slot::Disputed(_)
+        | Slot::Follow
+        | Slot::Leased(_)
+        | Slot::After(_)) => (slot, None),
     }
 }
 
@@ -606,38 +550,6 @@ fn requested(
         }
         Err(refusal) => Err(refusal),
     }
-}
-
-/// The first of its external addresses that lies in a pool which serves the Service: whoever wrote it
-/// there wants the Service to have it.
-fn external(world: &World, service: &ServiceView, family: Family) -> Option<IpAddr> {
-    let of_family = service.external.iter().copied().filter(|addr| Family::of(*addr) == family);
-    let served = |addr: &IpAddr| {
-        let covers = |view: &&PoolView| view.pool.as_ref().is_ok_and(|pool| pool.contains(*addr));
-        let mut covering = world.pools_in_order().filter(covers);
-        covering.any(|view| serves(world, view, service).is_ok())
-    };
-    of_family.into_iter().find(served)
-}
-
-/// The address of the family that counts among those that the Service shows: one that it has a claim
-/// on, else one that a claim or a pool knows of, else the first.
-fn shown(
-    world: &World,
-    service: &ServiceView,
-    claims: &[&ClaimView],
-    family: Family,
-) -> Option<IpAddr> {
-    let of_family = || service.shows.iter().copied().filter(|addr| Family::of(*addr) == family);
-    let its_own = |addr: &IpAddr| claims.iter().any(|claim| claim.addr == *addr);
-    let known = |addr: &IpAddr| is_known(world, *addr);
-    let first = of_family().find(its_own).or_else(|| of_family().find(known));
-    first.or_else(|| of_family().next())
-}
-
-/// Whether an address is in the ledger or in a pool; others are another program's.
-pub(super) fn is_known(world: &World, addr: IpAddr) -> bool {
-    world.claim(addr).is_some() || world.book.pool_of(addr).is_some()
 }
 
 #[cfg(test)]

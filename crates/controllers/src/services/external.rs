@@ -125,9 +125,7 @@ impl World {
         let mut in_quota: BTreeMap<PoolName, BTreeSet<IpAddr>> = BTreeMap::new();
         for addr in listed.keys() {
             let covering = self.pools_in_order();
-            let mut covering = covering
-                .filter(|view| view.pool.as_ref().is_ok_and(|pool| pool.contains(*addr)))
-                .peekable();
+            let mut covering = covering.filter(|view| view.covers(*addr)).peekable();
             if covering.peek().is_none() {
                 // Nothing gives it, so nothing is kept from anybody.
                 counted.insert(*addr);

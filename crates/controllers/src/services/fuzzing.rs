@@ -9,8 +9,9 @@ use landfall_api::{IP, IPGroup};
 use serde_json::Value;
 
 use super::{
+    audience::Audience,
     observe,
-    view::{Audience, ClaimView, PoolView, ServiceView},
+    view::{ClaimView, PoolView, ServiceView},
 };
 
 /// Reads an object as a watch does; `None` where the API server would never have let it in.

@@ -57,7 +57,8 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
     let families = if families.is_empty() { vec![Family::V4] } else { families };
     let (terms, pools) = (convert::sharing_terms(metadata, spec), Pools::read(metadata));
     let labels = request::labels(metadata);
-    let bad = terms.as_ref().err().or(pools.as_ref().err()).or(labels.as_ref().err()).cloned();
+    let bad = terms.as_ref().err();
+    let bad = bad.or_else(|| pools.as_ref().err()).or_else(|| labels.as_ref().err()).cloned();
     let terms = terms.ok().flatten();
     let meant_all = terms.as_ref().is_some_and(|read| read.meant_all);
     let pools = pools.unwrap_or_default();

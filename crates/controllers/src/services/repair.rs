@@ -142,6 +142,7 @@ fn holder_fact(
         let claim = world.claim(*addr);
         service.in_status().contains(addr)
             || claim.is_some_and(|claim| claim.holder(&service).is_some())
+            || world.contested.contains(addr, &service.key)
     };
     let shows = service.shows.iter().copied().filter(known).filter(held).collect();
     let namespace = service.key.namespace().to_owned();

@@ -205,7 +205,7 @@ impl PlannerRig {
                 (Ok(Answer::Pool(Box::new(view))), vec![News::Pools(PoolSource::IpGroups, echo)])
             }
             // No Service here has a finalizer, and kube-vip announces none.
-            Effect::CleanUp { .. } | Effect::Annotate { .. } => {
+            Effect::CleanUp { .. } | Effect::Annotate { .. } | Effect::Retract { .. } => {
                 (Err(Failure::NotFound), Vec::new())
             }
             // What nobody else writes need not be looked at, and events are heard by nobody.

@@ -1,6 +1,10 @@
 //! The words on objects: the Service's condition, the pool's status.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    hash::{Hash, Hasher},
+    net::IpAddr,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -37,11 +41,20 @@ const POOLS_NAMED: usize = 8;
 const LONGEST_MESSAGE: usize = 2048;
 
 /// What a Service's condition says.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said {
     status: Status,
     reason: String,
     message: String,
+}
+
+/// By what makes it be said: that an address is shown by others is one thing to say, whoever they are.
+impl Hash for Said {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let about_others = self.reason == ALSO_SHOWN;
+        (self.status.as_str(), &self.reason).hash(state);
+        (!about_others).then_some(&self.message).hash(state);
+    }
 }
 
 impl Said {

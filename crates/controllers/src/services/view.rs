@@ -12,7 +12,7 @@ use landfall_api::{
 };
 use landfall_ipam::{Clash, Family, Party, Pool, PoolName, Refusal, Terms, clash};
 
-use super::classes::Classes;
+use super::{audience::Audience, classes::Classes};
 
 /// `namespace/name` of a Service. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -173,6 +173,8 @@ pub(crate) struct Plain {
     pub families: Vec<Family>,
     pub request: Request,
     pub shows_other: bool,
+    /// Whether it bears the label that goes with the annotation.
+    pub marked: bool,
 }
 
 impl ServiceView {
@@ -187,7 +189,7 @@ impl ServiceView {
     /// The Service where kube-vip's annotation means nothing.
     pub(crate) fn without_annotation(mut self) -> Self {
         let Some(plain) = self.plain.take() else { return self };
-        let Plain { families, request, shows_other } = *plain;
+        let Plain { families, request, shows_other, marked: _ } = *plain;
         let shows = std::mem::take(&mut self.announced);
         Self {
             families,
@@ -290,65 +292,6 @@ impl HolderView {
     /// Whether this names that very Service, not one of the same name made later.
     pub(crate) fn is(&self, service: &ServiceView) -> bool {
         self.key == service.key && self.uid.as_ref().is_none_or(|uid| *uid == service.uid)
-    }
-}
-
-/// Those who read what is said about a Service: its namespace, which may not be told who is in others.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Audience<'a> {
-    pub namespace: &'a str,
-    pub sees_all: bool,
-}
-
-impl Audience<'_> {
-    fn sees(self, namespace: &str) -> bool {
-        self.sees_all || self.namespace == namespace
-    }
-
-    /// A Service by its name, if they may know it.
-    pub(crate) fn service(self, key: &ServiceKey) -> String {
-        if self.sees(key.namespace()) {
-            format!("Service {key}")
-        } else {
-            "a Service of another namespace".to_owned()
-        }
-    }
-
-    /// The same for whoever has an address outside the ledger.
-    pub(crate) fn outsider(self, outsider: &Outsider) -> String {
-        match outsider {
-            Outsider::External(key, _) => {
-                format!("{}, which has it in spec.externalIPs", self.service(key))
-            }
-            Outsider::ClusterIp(key) => {
-                format!("{}, whose ClusterIP it is", self.service(key))
-            }
-            Outsider::VirtualIp(key) if !self.sees(key.namespace()) => {
-                "a VirtualIP of another namespace".to_owned()
-            }
-            Outsider::Node(_) | Outsider::ApiServer(_) | Outsider::VirtualIp(_) => {
-                outsider.to_string()
-            }
-        }
-    }
-
-    /// The same for whom an address is kept.
-    pub(crate) fn reservation(self, reservation: &Reservation) -> String {
-        if self.sees(&reservation.namespace) {
-            reservation.to_string()
-        } else {
-            "a reservation for another namespace".to_owned()
-        }
-    }
-
-    /// The same for why an address cannot be shared.
-    pub(crate) fn clash(self, clash: Clash) -> Clash {
-        match clash {
-            Clash::NotNamed(namespace) if !self.sees(&namespace) => {
-                Clash::NotNamed("the holder's namespace".to_owned())
-            }
-            other => other,
-        }
     }
 }
 
@@ -591,6 +534,11 @@ impl PoolView {
             warnings: Vec::new(),
             status: None,
         }
+    }
+
+    /// Whether an address is one of its own.
+    pub(crate) fn covers(&self, addr: IpAddr) -> bool {
+        self.pool.as_ref().is_ok_and(|pool| pool.contains(addr))
     }
 
     /// The network interface on which addresses are announced that it gave to a namespace.

@@ -11,14 +11,15 @@ use jiff::Timestamp;
 use landfall_ipam::{AddrSet, Book, Family, PoolName, Terms};
 
 use super::{
+    audience::Audience,
     classes::Classes,
     external::Externals,
     index::Index,
     observe::kube_vip::is_of_map,
     store::Store,
     view::{
-        Audience, ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource,
-        PoolView, ServiceKey, ServiceView, Setter,
+        ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
+        ServiceKey, ServiceView, Setter,
     },
 };
 
@@ -55,6 +56,9 @@ pub(super) struct World {
     pub(super) kept: Index<(String, Option<String>), IpAddr>,
     /// Services that show an address, rightly or not.
     pub(super) shown: Index<IpAddr, ServiceKey>,
+    /// Services whose users write in the annotation an address that another has, and that they could
+    /// have otherwise.
+    pub(super) contested: Index<IpAddr, ServiceKey>,
     /// Addresses with a call about their claim under way or due.
     pub(super) busy: BTreeMap<IpAddr, Busy>,
     pub(super) annotated: AnnotatedServices,
@@ -141,12 +145,17 @@ impl World {
             || self.all_pools().any(|pool| pool.classes.include(class))
     }
 
-    /// Whether kube-vip's annotation means something on a Service: where its `ConfigMap` or an
-    /// administrator says that kube-vip is there, and where the Service has an address that was given
-    /// so. Elsewhere any user could write it, and it is a request like others.
+    /// Whether kube-vip is in use, as its `ConfigMap` or an administrator says.
+    pub(super) fn has_kube_vip(&self) -> bool {
+        self.annotates || self.annotated.named
+    }
+
+    /// Whether kube-vip's annotation says where a Service is shown: where kube-vip is in use, and where
+    /// the Service has an address that was given so or bears the mark of that, which must go before
+    /// the address is another's. Elsewhere it is a request like others.
     pub(super) fn is_announced_by_kube_vip(&self, service: &ServiceView) -> bool {
-        let here = (self.annotates || self.annotated.named)
-            && self.annotated.classes.include(service.class.as_ref());
+        let marked = service.plain.as_ref().is_some_and(|plain| plain.marked);
+        let here = self.has_kube_vip() || marked;
         let mut given = self.claims_naming(service).map(|claim| claim.pool.as_ref());
         here || given.any(|pool| pool.is_none_or(is_of_map))
     }
@@ -364,7 +373,7 @@ impl World {
     /// Services that show an address though its claim does not name them.
     pub(super) fn shown_without_claim(&self, addr: IpAddr) -> impl Iterator<Item = &ServiceKey> {
         let holders = self.claim(addr).map(ClaimView::holders).unwrap_or_default();
-        let showing = self.shown.of(&addr);
+        let showing = self.shown.of(&addr).chain(self.contested.of(&addr));
         showing.filter(|key| !holders.iter().any(|holder| holder.key == **key))
     }
 

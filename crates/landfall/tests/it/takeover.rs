@@ -250,10 +250,19 @@ async fn what_the_vip_allocator_left(#[case] file: &str, #[case] fate: Fate) {
     ..Fate::default()
 })]
 #[case::cilium("cilium-lb-ipam", &["172.22.0.0/28", "172.22.8.10-172.22.8.11", "fd00:22::1-fd00:22::20"], Fate {
+    wait: &[
+        ("shop/pending-disabled", "OutsideEveryPool"),
+        ("shop/pending-outside", "OutsideEveryPool"),
+    ],
     foreign: &["web/class-bgp", "web/class-other"],
     ..Fate::default()
 })]
 #[case::purelb("purelb", &["172.24.0.10-172.24.0.20", "172.24.8.1-172.24.8.2", "fd00:24::10-fd00:24::20"], Fate {
+    wait: &[
+        ("shop/pending-full", "PoolUnknown"),
+        ("shop/pending-nogroup", "PoolUnknown"),
+        ("shop/pending-outside", "OutsideEveryPool"),
+    ],
     foreign: &["web/class-other"],
     ..Fate::default()
 })]

@@ -120,6 +120,7 @@ pub(super) fn may_ask_beyond_pools(
         | Refusal::NoneGives(..) => false,
     };
     beyond
+        && world.has_kube_vip()
         && place(world, service, &[]) == Place::Annotation
         && (!world.book.is_taken(addr) || world.is_free_for(service, addr))
         && world.book.never_given(addr).is_none()
@@ -159,7 +160,7 @@ pub(super) fn specific(
     let mut refusal = None;
     let mut held_back = None;
     for view in world.pools_in_order() {
-        if !view.pool.as_ref().is_ok_and(|pool| pool.contains(addr)) {
+        if !view.covers(addr) {
             continue;
         }
         let asked = service.pools.as_ref().is_none_or(|names| names.contains(&view.name));

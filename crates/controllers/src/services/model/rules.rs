@@ -520,7 +520,8 @@ impl Model {
     fn may_write_by_hand(&self, name: Name, addr: IpAddr) -> bool {
         let is_free = !self.claims.contains_key(&addr) && !self.is_outsiders(addr);
         let annotated = self.services[name].marked || self.meant_for(name).is_some();
-        self.place == Place::Annotation && annotated && is_free && self.excluded_by(addr).is_none()
+        let in_use = self.place == Place::Annotation && !self.pools.is_empty();
+        in_use && annotated && is_free && self.excluded_by(addr).is_none()
     }
 
     /// Whether a Service may have an address together with those who have it.

@@ -122,6 +122,7 @@ pub(super) fn service(
             families: plain.families,
             request: plain.request,
             shows_other: plain.shows_other,
+            marked: carried.labelled,
         })),
         ..plain
     }

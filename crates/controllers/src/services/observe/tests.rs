@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use landfall_ipam::{Refusal, Terms};
 use serde_json::{Value, json};
 
-use super::{super::view::Audience, *};
+use super::{super::audience::Audience, *};
 
 fn seen_service(object: Value) -> Option<ServiceView> {
     service(&serde_json::from_value(object).unwrap())

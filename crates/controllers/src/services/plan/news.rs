@@ -269,6 +269,7 @@ impl Planner {
         self.doubts.forget(&old.key);
         self.repair.stir(&old.key);
         self.waiting.clear(&old.key);
+        self.contest(&old.key, None);
         self.service_delays.remove(&old.key);
         if self.world.held.has(&old.key) || self.is_engaged(&old.key) {
             self.absent.saw_leave(&old.key);

@@ -31,8 +31,14 @@ impl Planner {
     ) -> bool {
         let place = decide::place(&self.world, service, shown.as_deref().unwrap_or_default());
         let hides = |addrs: &[IpAddr]| service.shows.iter().any(|addr| !addrs.contains(addr));
-        let unmarked =
-            service.unmarked && self.world.annotated.classes.include(service.class.as_ref());
+        // What its user wrote and may not have bears no mark of ours.
+        let had = |addr: &IpAddr| {
+            let claim = self.world.claim(*addr);
+            decide::is_lease(*addr) || claim.is_some_and(|claim| claim.holder(service).is_some())
+        };
+        let unmarked = service.unmarked
+            && self.world.annotated.classes.include(service.class.as_ref())
+            && service.shows.iter().any(had);
         match place {
             // Once it is annotated, its status is another's. What must go from there goes before.
             Place::Annotation

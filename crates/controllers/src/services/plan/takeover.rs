@@ -1,8 +1,17 @@
 //! What replaced operators and restores leave behind.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{Effect, Now, Place, Planner, ServiceKey, ServiceView, decide::is_lease};
+
+/// What Services have in kube-vip's annotation without a claim.
+#[derive(Debug, Default)]
+pub(super) struct Annotations {
+    /// The address of another that a Service has there.
+    contests: BTreeMap<ServiceKey, IpAddr>,
+    /// Whether all of them had a first turn.
+    had_first_turn: bool,
+}
 
 impl Planner {
     /// Takes what was left on a Service off it once the ledger is right about it.
@@ -31,6 +40,44 @@ impl Planner {
             self.begin_call(key);
         }
         effects.push(effect);
+    }
+
+    /// Lets Services that have an address of kube-vip's `ConfigMap` in their annotation ask for it before
+    /// others choose: kube-vip's provider counted it as theirs, and when we come no claim says so yet.
+    pub(super) fn plan_annotated(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if std::mem::replace(&mut self.annotations.had_first_turn, true) {
+            return;
+        }
+        let of_map = |addr: &IpAddr| {
+            let covering = || self.world.pools_in_order().filter(|view| view.covers(*addr));
+            covering().next().is_some() && covering().all(|view| view.place == Place::Annotation)
+        };
+        let services = self.world.services.values();
+        let listing = services.filter(|view| view.place == Place::Annotation);
+        let listing = listing.filter(|view| view.shows.iter().any(of_map));
+        let mut turns: Vec<_> = listing.map(|view| (view.created, view.key.clone())).collect();
+        turns.sort_unstable();
+        for (_, key) in turns {
+            self.plan_service(&key, now, effects);
+        }
+    }
+
+    /// A Service has in its annotation the address of another, which is told so, or has it no more.
+    pub(super) fn contest(&mut self, key: &ServiceKey, addr: Option<IpAddr>) {
+        let before = self.annotations.contests.get(key).copied();
+        if before == addr {
+            return;
+        }
+        if let Some(before) = self.annotations.contests.remove(key) {
+            self.world.contested.remove(&before, key);
+            self.mark_holders(before);
+        }
+        if let Some(addr) = addr {
+            self.annotations.contests.insert(key.clone(), addr);
+            self.world.contested.insert(addr, key.clone());
+            self.mark_holders(addr);
+        }
+        self.repair.stir_all();
     }
 
     /// Whether what a Service showed when it was a `LoadBalancer` must go before anything is released:

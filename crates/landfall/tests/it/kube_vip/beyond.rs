@@ -121,7 +121,8 @@ async fn what_is_announced_for_somebody_is_given_to_nobody() {
             .await;
         let web = arena.tenant("web").await;
         web.create(load_balancer("web")).await;
-        annotated(&web.services, "web", "10.0.0.3").await;
+        // What a user could have written keeps nothing from others.
+        annotated(&web.services, "web", "10.0.0.2").await;
         web.clear().await;
     })
     .await;
@@ -217,10 +218,10 @@ async fn where_only_pools_give_a_request_outside_them_is_refused() {
     tenant.ask("web", "192.0.2.9").await;
     tenant.says("web", "False", "OutsideEveryPool", "192.0.2.9").await;
     annotated(&tenant.services, "web", "10.34.0.0").await;
-    // It is announced, so nobody else may have it.
+    // The annotation is a request as well.
     tenant.create(from_json(load_balancer("annotated"), &[annotation("192.0.2.7")])).await;
-    tenant.says("annotated", "True", "OutsidePool", "192.0.2.7").await;
-    tenant.has_claim("192.0.2.7").await;
+    tenant.says("annotated", "False", "OutsideEveryPool", "192.0.2.7").await;
+    assert_eq!(tenant.claim("192.0.2.7").await, None);
     tenant.settled().await;
     tenant.clear().await;
     map.goes().await;

@@ -76,12 +76,12 @@ async fn a_refusal_names_the_service_and_the_port_in_the_way() {
     });
     let cannot = "10.14.2.5 cannot be shared with Service share-refused/web: ";
     for (service, why) in [
-        (load_balancer("late").sharing("k", &[443, 8443]).asking("10.14.2.5"), "it uses TCP/443"),
+        (load_balancer("late").sharing("k", &[443, 8443]).asking("10.14.2.5"), "both use TCP/443"),
         (
             load_balancer("other").sharing("x", &[22]).asking("10.14.2.5"),
             "its landfall.dev/sharing",
         ),
-        (local, "externalTrafficPolicy: Local needs both to select the same pods"),
+        (local, "their externalTrafficPolicy differs"),
     ] {
         let name = service.metadata.name.clone().unwrap();
         tenant.create(service).await;

@@ -82,7 +82,7 @@ fn whichever_is_edited_the_service_moves() {
                 view.shows = vec![ip("10.0.0.1")];
                 at_odds(view, "10.0.0.0");
             },
-            &["publish"],
+            &["publish", "publish"],
             "10.0.0.1",
         ),
     ] {

@@ -2,6 +2,8 @@
 
 use jiff::SignedDuration;
 
+use landfall_ipam::Family;
+
 use super::*;
 
 #[test]

@@ -32,6 +32,7 @@ fn annotate(sim: &mut Sim, key: &str, addr: &str) {
             families: view.families.clone(),
             request: Request::Addresses(vec![ip(addr)]),
             shows_other: false,
+            marked: false,
         }));
         view.place = Place::Annotation;
         view.shows = vec![ip(addr)];
@@ -80,7 +81,7 @@ fn without_kube_vip_its_annotation_is_a_request_like_any_other() {
             "10.0.0.2",
             |sim| {
                 sim.cluster.put_pool(&PoolName::new(POOL), |view| {
-                    view.pool.as_mut().unwrap().drain = true
+                    view.pool.as_mut().unwrap().drain = true;
                 });
             },
             Err("Draining"),
@@ -183,9 +184,12 @@ fn an_address_that_is_merely_listed_goes_to_the_oldest_service_that_waits_for_it
 }
 
 #[test]
-fn setting_and_removing_an_annotation_rewrites_no_other_service() {
+fn setting_and_removing_an_annotation_rewrites_no_service_beyond_the_tenants_rights() {
     for place in [Place::Status, Place::Annotation] {
         let mut sim = running_in(place, 1);
+        pool(&mut sim, |view| {
+            view.scope = Some(landfall_api::kube_vip::Scope::OnlyOne("shop".to_owned()));
+        });
         for key in ["shop/a", "shop/b"] {
             sim.cluster.create_service(key);
         }
@@ -204,6 +208,25 @@ fn setting_and_removing_an_annotation_rewrites_no_other_service() {
             .to_vec();
         assert_eq!(before, after, "{place:?}");
     }
+}
+
+#[test]
+fn a_service_whose_address_others_write_in_their_annotations_is_told_less_and_less_often() {
+    let mut sim = running_in(Place::Annotation, 1);
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    let began = sim.wall();
+    for round in 0..100_u32 {
+        let key = format!("evil/web-{}", round % 7);
+        sim.cluster.create_service(&key);
+        annotate(&mut sim, &key, "10.0.0.0");
+        sim.settle();
+        sim.cluster.delete_service(&key);
+        sim.settle();
+    }
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
+    let minutes = sim.wall().duration_since(began).as_mins();
+    assert!(minutes > 60, "told 200 times in {minutes} minutes");
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! What a Service shows already, or its user says it should: whoever gave it, it is entered in the ledger
+//! or judged as a request.
+
+use std::net::IpAddr;
+
+use landfall_ipam::Family;
+
+use super::{
+    super::{
+        status,
+        view::{ClaimView, Place, ServiceView},
+        world::World,
+    },
+    Slot, Takes, has, is_lease, may_join, no_longer_shared, requested, serves,
+};
+
+/// Enters an address that the Service shows already, whoever gave it, into the ledger.
+pub(super) fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
+    if world.is_busy(addr) {
+        return Slot::Later;
+    }
+    if let Some(claim) = world.claim(addr) {
+        if claim.left_by_namesake(service) {
+            return Slot::Has(addr);
+        }
+        if let Err(refusal) = may_join(world, claim, service) {
+            return Slot::Disputed(refusal);
+        }
+    }
+    let pool = world.book.pool_of(addr).map(|pool| pool.name.clone());
+    pool.map_or(Slot::Foreign, |pool| Slot::Takes(addr, Some(pool)))
+}
+
+/// An address in the annotation that the Service is announced from, on which it has no claim. If its
+/// status has it as well, an operator that we replace gave it. Else its user asks for it.
+pub(super) fn annotated(world: &World, service: &ServiceView, addr: IpAddr, takes: &Takes) -> Slot {
+    if is_lease(addr) {
+        return Slot::Leased(addr);
+    }
+    // A status that came after our "no" proves nothing: kube-vip announces whatever is written there.
+    let is_held = service.in_status().contains(&addr) && !status::says_refused(service);
+    let slot = if is_held {
+        let slot = adopt(world, service, addr);
+        // What is outside every pool is announced whatever we say: no other may get it.
+        if matches!(slot, Slot::Foreign) { Slot::Takes(addr, None) } else { slot }
+    } else if world.is_busy(addr) {
+        Slot::Later
+    } else if world.claim(addr).is_some_and(|claim| claim.left_by_namesake(service)) {
+        Slot::Has(addr)
+    } else {
+        requested(world, service, addr, takes).unwrap_or_else(Slot::Disputed)
+    };
+    let had = matches!(slot, Slot::Has(_) | Slot::Takes(..));
+    if had && service.at_odds { Slot::Follow } else { slot }
+}
+
+/// More addresses of one family that the Service shows beside the one that it keeps: another program
+/// gave it several. They stay for as long as it shows them.
+pub(super) fn beside(
+    world: &World,
+    service: &ServiceView,
+    claims: &[&ClaimView],
+    kept: IpAddr,
+) -> Vec<Slot> {
+    if service.place != Place::Status || !service.shows.contains(&kept) {
+        return Vec::new();
+    }
+    let family = Family::of(kept);
+    let others = service.shows.iter().copied().filter(|addr| *addr != kept);
+    let others = others.filter(|addr| Family::of(*addr) == family);
+    let slots =
+        others.filter(|addr| no_longer_shared(world, service, *addr).is_none()).map(|addr| {
+            if claims.iter().any(|claim| claim.addr == addr) {
+                has(world, service, addr)
+            } else if is_known(world, addr) {
+                adopt(world, service, addr)
+            } else {
+                Slot::Has(addr)
+            }
+        });
+    slots.collect()
+}
+
+/// The address of the family that counts among those that the Service shows: one that it has a claim
+/// on, else one that a claim or a pool knows of, else the first.
+pub(super) fn of_family(
+    world: &World,
+    service: &ServiceView,
+    claims: &[&ClaimView],
+    family: Family,
+) -> Option<IpAddr> {
+    let of_family = || service.shows.iter().copied().filter(|addr| Family::of(*addr) == family);
+    let its_own = |addr: &IpAddr| claims.iter().any(|claim| claim.addr == *addr);
+    let known = |addr: &IpAddr| is_known(world, *addr);
+    let first = of_family().find(its_own).or_else(|| of_family().find(known));
+    first.or_else(|| of_family().next())
+}
+
+/// Whether an address is in the ledger or in a pool; others are another program's.
+pub(in crate::services) fn is_known(world: &World, addr: IpAddr) -> bool {
+    world.claim(addr).is_some() || world.book.pool_of(addr).is_some()
+}
+
+/// The first of its external addresses that lies in a pool which serves the Service: whoever wrote it
+/// there wants the Service to have it.
+pub(super) fn external(world: &World, service: &ServiceView, family: Family) -> Option<IpAddr> {
+    let of_family = service.external.iter().copied().filter(|addr| Family::of(*addr) == family);
+    let served = |addr: &IpAddr| {
+        let mut covering = world.pools_in_order().filter(|view| view.covers(*addr));
+        covering.any(|view| serves(world, view, service).is_ok())
+    };
+    of_family.into_iter().find(served)
+}
