@@ -294,7 +294,8 @@ async fn several_addresses_of_one_family_stay_through_a_take_over() {
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
     // Whatever else changes, they stay, and only the owner's request ends that.
     tenant.patch("web", json!({"metadata": {"labels": {"tier": "front"}}})).await;
-    tenant.answered().await;
+    tenant.create(load_balancer("next")).await;
+    tenant.shows_something("next").await;
     tenant.shows("web", &addrs).await;
     tenant.ask("web", "10.190.0.6").await;
     tenant.shows("web", &["10.190.0.6"]).await;
