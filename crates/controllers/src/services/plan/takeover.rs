@@ -57,8 +57,11 @@ impl Planner {
         let listing = listing.filter(|view| view.shows.iter().any(of_map));
         let mut turns: Vec<_> = listing.map(|view| (view.created, view.key.clone())).collect();
         turns.sort_unstable();
+        // Also for those about whom repair has something to report first: to enter an address is no repair.
         for (_, key) in turns {
-            self.plan_service(&key, now, effects);
+            if self.settings.repair == super::RepairMode::Mend {
+                self.plan_addresses(&key, now, effects);
+            }
         }
     }
 
