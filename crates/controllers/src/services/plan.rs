@@ -331,9 +331,7 @@ impl Planner {
             return;
         }
         let decision = decide(&self.world, &service);
-        if !matches!(decision, Decision::Disputed(_)) {
-            self.contest(key, None);
-        }
+        self.weigh_contest(&service, &decision);
         match decision {
             Decision::LeaveAlone => {
                 self.waiting.clear(key);
@@ -359,12 +357,6 @@ impl Planner {
                 self.publish(&service, Some(service.shows.clone()), None, now, effects);
             }
             Decision::Disputed(refusal) => {
-                let contested =
-                    matches!(refusal, Refusal::TakenBy(..) | Refusal::SharingRefused(..));
-                let contested = refusal.address().filter(|_| contested);
-                // What its status has is known as shown already.
-                let shown = |addr: &IpAddr| service.in_status().contains(addr);
-                self.contest(key, contested.filter(|addr| !shown(addr)));
                 let said = status::Said::refused(&service.shows, std::slice::from_ref(&refusal));
                 self.wait(&service, &[refusal], now);
                 if !self.publish(&service, None, Some(&said), now, effects) {

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use super::{Effect, Now, Place, Planner, ServiceKey, ServiceView, decide::is_lease};
+use super::{
+    Decision, Effect, Now, Place, Planner, Refusal, RepairMode, ServiceKey, ServiceView,
+    decide::{self, is_lease},
+};
 
 /// What Services have in kube-vip's annotation without a claim.
 #[derive(Debug, Default)]
@@ -44,6 +47,9 @@ impl Planner {
 
     /// Lets Services that have an address of kube-vip's `ConfigMap` in their annotation ask for it before
     /// others choose: kube-vip's provider counted it as theirs, and when we come no claim says so yet.
+    ///
+    /// Holders of what others have in their annotation are told so. Who contests is known before any
+    /// holder is looked at, or each would be told first that nobody does.
     pub(super) fn plan_annotated(&mut self, now: Now, effects: &mut Vec<Effect>) {
         if std::mem::replace(&mut self.annotations.had_first_turn, true) {
             return;
@@ -52,17 +58,42 @@ impl Planner {
             let covering = || self.world.pools_in_order().filter(|view| view.covers(*addr));
             covering().next().is_some() && covering().all(|view| view.place == Place::Annotation)
         };
+        let claimed = |view: &ServiceView, addr: &IpAddr| {
+            self.world.claims_of(view).iter().any(|claim| claim.addr == *addr)
+        };
         let services = self.world.services.values();
         let listing = services.filter(|view| view.place == Place::Annotation);
-        let listing = listing.filter(|view| view.shows.iter().any(of_map));
-        let mut turns: Vec<_> = listing.map(|view| (view.created, view.key.clone())).collect();
+        let without_claim = listing.filter_map(|view| {
+            let addr = view.shows.iter().find(|addr| !claimed(view, addr))?;
+            Some((view.created, view.key.clone(), of_map(addr)))
+        });
+        let mut turns: Vec<_> = without_claim.collect();
         turns.sort_unstable();
-        // Also for those about whom repair has something to report first: to enter an address is no repair.
-        for (_, key) in turns {
-            if self.settings.repair == super::RepairMode::Mend {
+        for (_, key, of_map) in turns {
+            // Also those about whom repair has something to report first: to enter an address is no repair.
+            if of_map && self.settings.repair == RepairMode::Mend {
                 self.plan_addresses(&key, now, effects);
+            } else if let Some(service) = self.world.service(&key) {
+                let service = decide::with_terms(&self.world, service);
+                let decision = decide::decide(&self.world, &service);
+                self.weigh_contest(&service, &decision);
             }
         }
+    }
+
+    /// Whether a decision leaves a Service with the address of another in its annotation.
+    pub(super) fn weigh_contest(&mut self, service: &ServiceView, decision: &Decision) {
+        let taken = |refusal: &Refusal| {
+            matches!(refusal, Refusal::TakenBy(..) | Refusal::SharingRefused(..))
+        };
+        let contested = if let Decision::Disputed(refusal) = decision {
+            refusal.address().filter(|_| taken(refusal))
+        } else {
+            None
+        };
+        // What its status has is known as shown already.
+        let contested = contested.filter(|addr| !service.in_status().contains(addr));
+        self.contest(&service.key, contested);
     }
 
     /// A Service has in its annotation the address of another, which is told so, or has it no more.

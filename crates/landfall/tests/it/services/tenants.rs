@@ -5,13 +5,13 @@ use std::fs;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use landfall_api::words::{ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_POOL, ANNOTATION_SHARING_KEY};
-use landfall_api::{IPGroup, Quota};
+use landfall_api::{IPGroup, IPGroupStatus, Quota};
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::in_status;
 use landfall_testkit::{Operator, wait};
 use serde_json::json;
 
-use crate::stage::{LONG, Tenant, arena, tenant};
+use crate::stage::{LONG, Tenant, arena, tenant, writes_only};
 
 fn quota(per_namespace: i32) -> Quota {
     Quota { per_namespace: Some(per_namespace), ..Quota::default() }
@@ -292,6 +292,15 @@ async fn several_addresses_of_one_family_stay_through_a_take_over() {
     tenant.answered().await;
     let after = tenant.shows("web", &addrs).await;
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
+    tenant.pool_counts("several", "8", "2", "6").await;
+    let only_finding = |status: &IPGroupStatus| {
+        status.conditions.iter().any(|condition| condition.reason == "SeveralShown")
+    };
+    tenant.pool_is("several", "telling only of several addresses", only_finding).await;
+    // What is found is told by every new leader.
+    let proxy = arena.proxy().await;
+    let again = arena.electing_operator_via(&proxy).await;
+    writes_only(again, &proxy, &["leases", "events"]).await;
     // Whatever else changes, they stay, and only the owner's request ends that.
     tenant.patch("web", json!({"metadata": {"labels": {"tier": "front"}}})).await;
     tenant.create(load_balancer("next")).await;

@@ -139,3 +139,32 @@ fn what_is_shown_stays_whatever_claims_the_original_forgot() {
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.2"]);
     assert_eq!(sim.cluster.violations().len(), 0);
 }
+
+#[test]
+fn a_holder_is_told_once_of_who_has_its_address_in_an_annotation() {
+    for asked_pool in [Place::Annotation, Place::Status] {
+        let mut sim = running_in(Place::Annotation, 1);
+        let pool = PoolName::new("IPGroup/a");
+        sim.cluster.put_pool(&pool, |view| view.place = asked_pool);
+        sim.cluster
+            .put_pool(&PoolName::new("ConfigMap/kubevip/b"), |view| view.place = Place::Annotation);
+        for key in ["shop/first", "shop/second"] {
+            sim.cluster.create_service(key);
+            sim.cluster.edit_service(key, |stored| {
+                stored.view.place = Place::Annotation;
+                stored.view.shows = vec![ip("10.0.0.1")];
+            });
+            sim.settle();
+        }
+        let told = |sim: &Sim, key: &str| {
+            let stored = &sim.cluster.services[&ServiceKey::parse(key).unwrap()];
+            stored.view.conditions.first().map(|said| said.reason.clone())
+        };
+        assert_eq!(told(&sim, "shop/first").as_deref(), Some("AlsoShown"), "{asked_pool:?}");
+        assert_eq!(told(&sim, "shop/second").as_deref(), Some("TakenBy"), "{asked_pool:?}");
+        let writes = sim.cluster.writes.clone();
+        sim.crash(0);
+        sim.settle();
+        assert_eq!(sim.cluster.writes, writes, "{asked_pool:?}");
+    }
+}
