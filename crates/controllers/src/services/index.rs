@@ -100,6 +100,14 @@ impl<K: Ord, V: Ord> Index<K, V> {
         true
     }
 
+    /// Takes a key out with all its values.
+    pub(super) fn remove_key<Q: Ord + ?Sized>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        self.0.remove(key);
+    }
+
     /// The values of a key.
     pub(super) fn of<'a, Q: Ord + ?Sized>(
         &'a self,

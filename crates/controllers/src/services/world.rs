@@ -59,6 +59,8 @@ pub(super) struct World {
     /// Services whose users write in the annotation an address that another has, and that they could
     /// have otherwise.
     pub(super) contested: Index<IpAddr, ServiceKey>,
+    /// Addresses that a Service had in the annotation, without a claim, before they were in its status.
+    pub(super) asked_first: Index<ServiceKey, IpAddr>,
     /// Addresses with a call about their claim under way or due.
     pub(super) busy: BTreeMap<IpAddr, Busy>,
     pub(super) annotated: AnnotatedServices,

@@ -37,8 +37,11 @@ pub(super) fn annotated(world: &World, service: &ServiceView, addr: IpAddr, take
     if is_lease(addr) {
         return Slot::Leased(addr);
     }
-    // A status that came after our "no" proves nothing: kube-vip announces whatever is written there.
-    let is_held = service.in_status().contains(&addr) && !status::says_refused(service);
+    // A status that came after the request or our "no" proves nothing: kube-vip announces whatever is
+    // written there, and may be faster than we are.
+    let is_held = service.in_status().contains(&addr)
+        && !status::says_refused(service)
+        && !world.asked_first.contains(&service.key, &addr);
     let slot = if is_held {
         let slot = adopt(world, service, addr);
         // What is outside every pool is announced whatever we say: no other may get it.

@@ -243,6 +243,7 @@ impl Planner {
         self.absent.forget(key);
         self.doubts.forget(key);
         self.repair.stir(key);
+        self.note_asked_first(key, old.as_ref());
         let showed = old.map(|old| old.in_status().to_vec()).unwrap_or_default();
         for addr in &shows {
             if is_lease(*addr) {
@@ -270,6 +271,7 @@ impl Planner {
         self.repair.stir(&old.key);
         self.waiting.clear(&old.key);
         self.contest(&old.key, None);
+        self.world.asked_first.remove_key(&old.key);
         self.service_delays.remove(&old.key);
         if self.world.held.has(&old.key) || self.is_engaged(&old.key) {
             self.absent.saw_leave(&old.key);

@@ -114,6 +114,29 @@ impl Planner {
         self.repair.stir_all();
     }
 
+    /// Remembers what a Service has in the annotation before its status has it: that is a request, also
+    /// if kube-vip announces it before we have answered.
+    pub(super) fn note_asked_first(&mut self, key: &ServiceKey, old: Option<&ServiceView>) {
+        let view = self.world.services.get(key);
+        let Some(view) = view.filter(|view| view.place == Place::Annotation) else {
+            self.world.asked_first.remove_key(key);
+            return;
+        };
+        let claims = self.world.claims_of(view);
+        let claimed = |addr: &IpAddr| claims.iter().any(|claim| claim.addr == *addr);
+        let remembered = |addr: &IpAddr| {
+            old.is_some_and(|old| old.uid == view.uid) && self.world.asked_first.contains(key, addr)
+        };
+        let asked = view.shows.iter().filter(|addr| {
+            !claimed(addr) && (remembered(addr) || !view.in_status().contains(addr))
+        });
+        let asked: Vec<_> = asked.copied().collect();
+        self.world.asked_first.remove_key(key);
+        for addr in asked {
+            self.world.asked_first.insert(key.clone(), addr);
+        }
+    }
+
     /// Whether what a Service showed when it was a `LoadBalancer` must go before anything is released:
     /// it would be announced again the moment it became one again.
     pub(super) fn must_be_hidden(&self, key: &ServiceKey) -> bool {

@@ -9,6 +9,7 @@ use super::*;
 
 mod annotation;
 mod fallback;
+mod moves;
 mod never;
 mod overlaps;
 mod patience;

@@ -4,13 +4,16 @@ use std::fs;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::ResourceExt as _;
 use landfall_api::words::{ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_POOL, ANNOTATION_SHARING_KEY};
 use landfall_api::{IPGroup, IPGroupStatus, Quota};
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::in_status;
 use landfall_testkit::{Operator, wait};
+use rstest::rstest;
 use serde_json::json;
 
+use crate::kube_vip::Map;
 use crate::stage::{LONG, Tenant, arena, tenant, writes_only};
 
 fn quota(per_namespace: i32) -> Quota {
@@ -81,6 +84,86 @@ async fn addresses_that_are_merely_listed_are_free_for_others() {
     }
     tenant.pool_counts("doors-listed", "8", "3", "5").await;
     tenant.ends(&["doors-listed"]).await;
+}
+
+/// With and without kube-vip in use.
+#[rstest]
+#[case::without_kube_vip(false)]
+#[case::with_kube_vip(true)]
+#[tokio::test]
+async fn an_annotation_with_addresses_of_others_rewrites_none_of_their_services(
+    #[case] in_use: bool,
+) {
+    let arena = arena().await;
+    let map = Map::new(&arena.client);
+    if in_use {
+        map.says(&json!({"cidr-elsewhere": "10.195.1.0/29"})).await;
+    }
+    let (good, evil) = (arena.tenant("good").await, arena.tenant("evil").await);
+    good.pool(pool("of-good", &["10.195.0.0/29"]).only_for("good")).await;
+    let operator = arena.operator().await;
+    let names = ["one", "two", "three"];
+    for name in names {
+        good.create(load_balancer(name)).await;
+        good.shows_something(name).await;
+    }
+    good.settled().await;
+    let mut before = Vec::new();
+    for name in names {
+        before.push(good.get(name).await);
+    }
+    evil.create(load_balancer("web")).await;
+    for service in &before {
+        let addr = in_status(service)[0].to_string();
+        let list = json!({ANNOTATION_KUBE_VIP_ADDRESSES: format!("{addr},10.195.0.0,10.195.0.1")});
+        evil.patch("web", json!({"metadata": {"annotations": list}})).await;
+        evil.says("web", "False", "NotSelected", &addr).await;
+        let none = json!({ANNOTATION_KUBE_VIP_ADDRESSES: null});
+        evil.patch("web", json!({"metadata": {"annotations": none}})).await;
+        evil.says("web", "False", "NotSelected", "no IPv4 address").await;
+    }
+    // Written after the others, and served after whatever they cause.
+    good.create(load_balancer("last")).await;
+    good.shows_something("last").await;
+    good.settled().await;
+    for service in before {
+        let now = good.get(&service.name_any()).await;
+        assert_eq!(now.metadata.resource_version, service.metadata.resource_version);
+    }
+    good.clear().await;
+    evil.clear().await;
+    map.goes().await;
+    operator.terminate().await.unwrap();
+}
+
+#[rstest]
+#[case::without_kube_vip(false)]
+#[case::with_kube_vip(true)]
+#[tokio::test]
+async fn an_annotation_written_beforehand_snatches_no_freed_address(#[case] in_use: bool) {
+    let arena = arena().await;
+    let map = Map::new(&arena.client);
+    if in_use {
+        map.says(&json!({"cidr-elsewhere": "10.196.1.0/29"})).await;
+    }
+    // Of two that were made in the same second, the first by name is first.
+    let (good, evil) = (arena.tenant("elder").await, arena.tenant("evil").await);
+    good.pool(pool("of-both", &["10.196.0.1/32"])).await;
+    let operator = arena.operator().await;
+    good.create(load_balancer("has")).await;
+    good.shows("has", &["10.196.0.1"]).await;
+    good.create(load_balancer("waits")).await;
+    good.says("waits", "False", "Exhausted", "").await;
+    let snatcher = load_balancer("snatcher").annotated(ANNOTATION_KUBE_VIP_ADDRESSES, "10.196.0.1");
+    evil.create(snatcher).await;
+    evil.says("snatcher", "False", "TakenBy", "10.196.0.1").await;
+    good.delete("has").await;
+    good.shows("waits", &["10.196.0.1"]).await;
+    evil.says("snatcher", "False", "TakenBy", "elder/waits").await;
+    good.clear().await;
+    evil.clear().await;
+    map.goes().await;
+    operator.terminate().await.unwrap();
 }
 
 #[tokio::test]

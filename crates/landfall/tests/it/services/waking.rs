@@ -137,7 +137,7 @@ async fn a_status_that_somebody_else_changed_comes_back_as_it_was() {
         assert_eq!(shown(&tenant.get("other").await), [ip(&others)], "{case}");
     }
     tenant.says("web", "True", "Allocated", &has).await;
-    // One more beside it was given by another program, may be in use, and is nobody else's from now on.
+    // One more beside it was given by another program and may be in use: it stays, and no other gets it.
     tenant.set_ingress("web", json!([{"ip": has}, {"ip": "10.4.3.6"}])).await;
     tenant.has_claim("10.4.3.6").await;
     tenant.settled().await;

@@ -139,6 +139,7 @@ fn an_annotation_without_proof_is_judged_by_the_rules_of_every_group() {
         annotate(&mut sim, "shop/web", addr);
         if proof {
             sim.cluster.edit_service("shop/web", |stored| stored.view.announced = vec![ip(addr)]);
+            sim.crash(0);
         }
         sim.settle();
         assert_eq!(sim.cluster.claims.contains_key(&ip(addr)), outcome.is_ok(), "{case}");
@@ -164,6 +165,33 @@ fn an_annotation_that_was_refused_is_not_proven_by_what_kube_vip_announces_later
     let holders = sim.cluster.claims[&ip("10.0.0.0")].holders();
     assert_eq!(holders.len(), 1);
     assert_eq!(holders[0].key.as_str(), "other/first");
+}
+
+#[test]
+fn a_request_is_not_proven_by_what_kube_vip_announces_before_it_is_answered() {
+    let mut sim = running_in(Place::Annotation, 1);
+    let others = PoolName::new("IPGroup/others");
+    sim.cluster.set_pool(others.as_str(), "10.1.0.0-10.1.0.9", "");
+    sim.cluster.put_pool(&others, |view| {
+        view.place = Place::Status;
+        view.scope = Some(landfall_api::kube_vip::Scope::OnlyOne("other".to_owned()));
+    });
+    sim.settle();
+    sim.cluster.create_service("shop/web");
+    annotate(&mut sim, "shop/web", "10.1.0.1");
+    sim.cluster.edit_service("shop/web", |stored| stored.view.announced = vec![ip("10.1.0.1")]);
+    sim.settle();
+    assert_eq!(reason(&sim, "shop/web"), "NotSelected");
+    assert!(sim.cluster.claims.is_empty());
+    // Another Service of that name is another matter.
+    sim.cluster.delete_service("shop/web");
+    sim.settle();
+    sim.crash(0);
+    sim.cluster.create_service("shop/web");
+    annotate(&mut sim, "shop/web", "10.1.0.1");
+    sim.cluster.edit_service("shop/web", |stored| stored.view.announced = vec![ip("10.1.0.1")]);
+    sim.settle();
+    assert!(sim.cluster.claims.contains_key(&ip("10.1.0.1")));
 }
 
 #[test]
@@ -470,70 +498,6 @@ fn a_condition_goes_with_its_cause() {
     });
     sim.settle();
     assert_eq!(reason(&sim, "shop/web"), "");
-}
-
-#[test]
-fn a_service_that_asks_for_another_pool_moves_there_before_it_leaves() {
-    let mut sim = running(1);
-    sim.cluster.set_pool("IPGroup/b", "10.0.1.0", "");
-    sim.cluster.create_service("shop/web");
-    sim.settle();
-    let ask = |sim: &mut Sim, pools: &[&str]| {
-        sim.cluster.writes.clear();
-        let pools: Vec<_> = pools.iter().map(|name| PoolName::new(name)).collect();
-        sim.cluster.edit_service("shop/web", |stored| stored.view.pools = Some(pools));
-        sim.settle();
-    };
-    ask(&mut sim, &["IPGroup/b"]);
-    assert_eq!(sim.cluster.writes, ["take", "publish", "release"]);
-    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.1.0"]);
-    ask(&mut sim, &["IPGroup/missing"]);
-    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.1.0"]);
-    assert_eq!(reason(&sim, "shop/web"), "PoolUnknown");
-    assert!(
-        message(&sim, "shop/web").starts_with("keeps 10.0.1.0"),
-        "{}",
-        message(&sim, "shop/web")
-    );
-    // It is moved as soon as it can be.
-    sim.cluster.set_pool("IPGroup/missing", "10.0.2.0", "");
-    sim.settle();
-    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.2.0"]);
-    assert_eq!(reason(&sim, "shop/web"), "Allocated");
-    assert_eq!(sim.cluster.claims.len(), 1);
-    // A pool that has its address is as good as the one that gave it.
-    sim.cluster.set_pool("IPGroup/wide", "10.0.2.0-10.0.2.9", "");
-    ask(&mut sim, &["IPGroup/wide"]);
-    assert_eq!(sim.cluster.writes, [] as [&str; 0]);
-    // Words of another program say where it gets an address, and move none.
-    sim.cluster.edit_service("shop/web", |stored| stored.view.pools_left = true);
-    ask(&mut sim, &["IPGroup/b"]);
-    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.2.0"]);
-}
-
-#[test]
-fn a_crash_in_the_middle_of_a_move_to_another_pool_is_finished_or_undone() {
-    for returns in [false, true] {
-        let mut sim = running(1);
-        sim.cluster.set_pool("IPGroup/b", "10.0.1.0", "");
-        sim.cluster.create_service("shop/web");
-        sim.settle();
-        sim.cluster.edit_service("shop/web", |stored| {
-            stored.view.pools = Some(vec![PoolName::new("IPGroup/b")]);
-        });
-        sim.deliver(0, Kind::Services, 9);
-        sim.plan(0);
-        sim.take_hold(0, 0);
-        assert_eq!(sim.cluster.claims.len(), 2);
-        sim.crash(0);
-        if returns {
-            sim.cluster.edit_service("shop/web", |stored| stored.view.pools = None);
-        }
-        sim.settle();
-        let expected = if returns { "10.0.0.0" } else { "10.0.1.0" };
-        assert_eq!(shown_by(&sim, "shop/web"), [expected], "{returns}");
-        assert_eq!(sim.cluster.claims.len(), 1, "{returns}");
-    }
 }
 
 #[test]

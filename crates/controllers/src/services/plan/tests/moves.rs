@@ -1,0 +1,64 @@
+//! Services that ask for another pool than the one that gave their address.
+
+use super::*;
+
+#[test]
+fn a_service_that_asks_for_another_pool_moves_there_before_it_leaves() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/b", "10.0.1.0", "");
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    let ask = |sim: &mut Sim, pools: &[&str]| {
+        sim.cluster.writes.clear();
+        let pools: Vec<_> = pools.iter().map(|name| PoolName::new(name)).collect();
+        sim.cluster.edit_service("shop/web", |stored| stored.view.pools = Some(pools));
+        sim.settle();
+    };
+    ask(&mut sim, &["IPGroup/b"]);
+    assert_eq!(sim.cluster.writes, ["take", "publish", "release"]);
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.1.0"]);
+    ask(&mut sim, &["IPGroup/missing"]);
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.1.0"]);
+    let (_, reason, message) = condition_of(&sim, "shop/web");
+    assert_eq!(reason, "PoolUnknown");
+    assert!(message.starts_with("keeps 10.0.1.0"), "{message}");
+    // It is moved as soon as it can be.
+    sim.cluster.set_pool("IPGroup/missing", "10.0.2.0", "");
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.2.0"]);
+    assert_eq!(condition_of(&sim, "shop/web").1, "Allocated");
+    assert_eq!(sim.cluster.claims.len(), 1);
+    // A pool that has its address is as good as the one that gave it.
+    sim.cluster.set_pool("IPGroup/wide", "10.0.2.0-10.0.2.9", "");
+    ask(&mut sim, &["IPGroup/wide"]);
+    assert_eq!(sim.cluster.writes, [] as [&str; 0]);
+    // Words of another program say where it gets an address, and move none.
+    sim.cluster.edit_service("shop/web", |stored| stored.view.pools_left = true);
+    ask(&mut sim, &["IPGroup/b"]);
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.2.0"]);
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_move_to_another_pool_is_finished_or_undone() {
+    for returns in [false, true] {
+        let mut sim = running(1);
+        sim.cluster.set_pool("IPGroup/b", "10.0.1.0", "");
+        sim.cluster.create_service("shop/web");
+        sim.settle();
+        sim.cluster.edit_service("shop/web", |stored| {
+            stored.view.pools = Some(vec![PoolName::new("IPGroup/b")]);
+        });
+        sim.deliver(0, Kind::Services, 9);
+        sim.plan(0);
+        sim.take_hold(0, 0);
+        assert_eq!(sim.cluster.claims.len(), 2);
+        sim.crash(0);
+        if returns {
+            sim.cluster.edit_service("shop/web", |stored| stored.view.pools = None);
+        }
+        sim.settle();
+        let expected = if returns { "10.0.0.0" } else { "10.0.1.0" };
+        assert_eq!(shown_by(&sim, "shop/web"), [expected], "{returns}");
+        assert_eq!(sim.cluster.claims.len(), 1, "{returns}");
+    }
+}
