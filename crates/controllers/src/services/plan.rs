@@ -347,7 +347,7 @@ impl Planner {
                 self.waiting.clear(key);
                 for (addr, pool) in takes {
                     match self.world.claim(addr).cloned() {
-                        Some(kept) => self.touch(&service, &kept, now, effects),
+                        Some(kept) => self.touch(&service, &kept, pool.is_some(), now, effects),
                         None => self.take(&service, addr, pool, effects),
                     }
                 }
@@ -397,7 +397,7 @@ impl Planner {
             .collect();
         if !inherited.is_empty() {
             for claim in &inherited {
-                self.touch(service, claim, now, effects);
+                self.touch(service, claim, Self::is_given(service, claim), now, effects);
             }
             return;
         }
@@ -428,7 +428,7 @@ impl Planner {
         let to_touch: Vec<_> = stale.chain(changed).collect();
         if !to_touch.is_empty() {
             for claim in &to_touch {
-                self.touch(service, claim, now, effects);
+                self.touch(service, claim, Self::is_given(service, claim), now, effects);
             }
             return;
         }

@@ -78,10 +78,13 @@ impl Planner {
         }
     }
 
+    /// Enters in a claim what the Service wants by now, and the pool that has the address if none gave it
+    /// so far and it counts as given.
     pub(super) fn touch(
         &mut self,
         service: &ServiceView,
         claim: &ClaimView,
+        is_given: bool,
         now: Now,
         effects: &mut Vec<Effect>,
     ) {
@@ -106,11 +109,9 @@ impl Planner {
         }
         // One with an end is for the next to come; one without is for good.
         let end_reservation = claim.reserved.as_ref().is_some_and(|kept| kept.expires.is_some());
-        let of_its_pool = || Some(self.world.book.pool_of(claim.addr)?.name.clone());
         let is_unwanted = service.unwanted == Some(Family::of(claim.addr));
-        // What it took of no pool stays so.
-        let is_taken = claim.holder(service).is_some_and(|holder| holder.seen.is_some());
-        let is_given = !is_unwanted && !is_taken;
+        let of_its_pool = || Some(self.world.book.pool_of(claim.addr)?.name.clone());
+        let is_given = is_given && !is_unwanted;
         let pool = claim.pool.clone().or_else(|| of_its_pool().filter(|_| is_given));
         self.begin_call(&service.key);
         // For all of them: of no pool so far, it is of that of whoever joins.
@@ -126,5 +127,12 @@ impl Planner {
         self.world.busy.insert(claim.addr, Busy::Writing(Some(to_be.into())));
         let (key, addr, version) = (service.key.clone(), claim.addr, claim.version);
         effects.push(Effect::Touch { key, addr, version, pool, holders, end_reservation });
+    }
+
+    /// Whether an address that a Service has or inherits counts as given by the pool that has it now. What
+    /// was taken of no pool stays so, also for the next Service of the same name.
+    pub(super) fn is_given(service: &ServiceView, claim: &ClaimView) -> bool {
+        let mut before = claim.holders().iter().filter(|holder| holder.key == service.key);
+        !before.any(|holder| holder.seen.is_some())
     }
 }

@@ -297,6 +297,34 @@ fn what_no_pool_gave_is_of_none_though_one_covers_it_later() {
 }
 
 #[test]
+fn what_no_pool_gave_is_of_none_for_the_next_of_the_same_name() {
+    let mut sim = running_in(Place::Annotation, 1);
+    let make = |sim: &mut Sim| {
+        sim.cluster.create_service("shop/web");
+        sim.cluster.edit_service("shop/web", |stored| {
+            stored.view.place = Place::Annotation;
+            stored.view.shows = vec![ip("192.0.2.1")];
+        });
+    };
+    make(&mut sim);
+    sim.settle();
+    let before = sim.cluster.claims[&ip("192.0.2.1")].clone();
+    sim.cluster.delete_service("shop/web");
+    make(&mut sim);
+    let later = PoolName::new("IPGroup/later");
+    sim.cluster.set_pool(later.as_str(), "192.0.2.0-192.0.2.9", "");
+    sim.cluster.put_pool(&later, |view| {
+        view.place = Place::Status;
+        view.scope = Some(Scope::OnlyOne("other".to_owned()));
+    });
+    sim.crash(0);
+    sim.settle();
+    let claim = &sim.cluster.claims[&ip("192.0.2.1")];
+    assert_ne!(claim.holders()[0].uid, before.holders()[0].uid);
+    assert_eq!(claim.pool, None);
+}
+
+#[test]
 fn who_shows_addresses_of_both_kinds_stays_where_it_shows_them() {
     let mut sim = running(1);
     let (group, key) = (PoolName::new("IPGroup/a"), PoolName::new("ConfigMap/kubevip/a"));
