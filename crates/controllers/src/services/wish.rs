@@ -14,8 +14,9 @@ use super::view::{ClaimView, HolderView, ServiceView};
 ///
 /// A Service that shows another address of the family wants this one only if it asks for it. One
 /// that shows none could want any address that a claim keeps for it, whatever it asks for: it gets
-/// that address back if its request is refused. One that may not share the address with those who
-/// have it cannot want it.
+/// that address back if its request is refused. One that asks for other pools since the claim was made
+/// never had the address and wants one of theirs. One that may not share the address with those who have
+/// it cannot want it.
 pub(super) fn could_want(service: &ServiceView, holder: &HolderView, claim: &ClaimView) -> bool {
     let addr = claim.addr;
     let family = Family::of(addr);
@@ -32,7 +33,23 @@ pub(super) fn could_want(service: &ServiceView, holder: &HolderView, claim: &Cla
         && (holder.legacy || holder.class == service.class)
         && service.families.contains(&family)
         && (service.request.of(family) == Some(addr) || replaces() || !shows_another())
+        && !asks_for_other_pools(service, holder, claim)
         && claim.clash(service).is_none()
+}
+
+/// Whether the Service asks for other pools since the claim was made, and never showed the address.
+pub(super) fn asks_for_other_pools(
+    service: &ServiceView,
+    holder: &HolderView,
+    claim: &ClaimView,
+) -> bool {
+    let asks_for_it = service.request.of(Family::of(claim.addr)) == Some(claim.addr);
+    let asked = service.pools.as_ref().filter(|_| !service.pools_left && !holder.legacy);
+    asked.is_some_and(|asked| {
+        let of_these = claim.pool.as_ref().is_some_and(|pool| asked.contains(pool));
+        let changed = *asked != holder.asked_pools && !of_these;
+        changed && !asks_for_it && !service.shows.contains(&claim.addr)
+    })
 }
 
 /// Whether a claim on the address may be taken from this holder, given the holder as it is now.
@@ -51,6 +68,8 @@ pub(super) fn may_release(
 
 #[cfg(test)]
 mod tests {
+    use landfall_ipam::PoolName;
+
     use super::*;
     use crate::services::fixtures::{claim_of, holder_of, ip, service};
 
@@ -95,6 +114,31 @@ mod tests {
             ),
         ] {
             assert_eq!(may_release(live.as_ref(), &holder, &claim), releasable, "{case}");
+        }
+    }
+
+    #[test]
+    fn whoever_asks_for_other_pools_before_it_has_an_address_wants_one_of_theirs() {
+        let base = service("shop/web");
+        let (holder, claim) = (holder_of(&base), claim_of(ip("10.0.0.1"), &[&base]));
+        let asking = |pool: &str| {
+            let pools = Some(vec![PoolName::new(pool)]);
+            ServiceView { pools, ..base.clone() }
+        };
+        let of_its_pool =
+            ServiceView { pools: claim.pool.clone().map(|pool| vec![pool]), ..base.clone() };
+        let other = asking("IPGroup/other");
+        let since_then =
+            HolderView { asked_pools: vec![PoolName::new("IPGroup/other")], ..holder.clone() };
+        for (case, service, holder, wanted) in [
+            ("any pool", base.clone(), &holder, true),
+            ("its pool", of_its_pool, &holder, true),
+            ("another", other.clone(), &holder, false),
+            ("another, as it did when the claim was made", other.clone(), &since_then, true),
+            ("another, and shows it", other.clone().showing(&["10.0.0.1"]), &holder, true),
+            ("another, and asks for this address", other.asking("10.0.0.1"), &holder, true),
+        ] {
+            assert_eq!(could_want(&service, holder, &claim), wanted, "{case}");
         }
     }
 

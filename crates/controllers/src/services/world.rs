@@ -21,6 +21,7 @@ use super::{
         ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
         ServiceKey, ServiceView, Setter,
     },
+    wish::asks_for_other_pools,
 };
 
 /// What is known, with our own unechoed writes laid over it.
@@ -212,9 +213,15 @@ impl World {
         })
     }
 
-    /// Those of them that it may hold together with whoever else they name.
+    /// Those of them that it may hold together with whoever else they name, and of the pools that it
+    /// asks for unless it has the address already.
     pub(super) fn claims_of(&self, service: &ServiceView) -> Vec<&ClaimView> {
-        self.claims_naming(service).filter(|claim| claim.clash(service).is_none()).collect()
+        let claims = self.claims_naming(service).filter(|claim| claim.clash(service).is_none());
+        let fitting = claims.filter(|claim| {
+            let holder = claim.holder(service);
+            holder.is_none_or(|holder| !asks_for_other_pools(service, holder, claim))
+        });
+        fitting.collect()
     }
 
     /// Whether every watch has listed once.

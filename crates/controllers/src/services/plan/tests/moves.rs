@@ -62,3 +62,23 @@ fn a_crash_in_the_middle_of_a_move_to_another_pool_is_finished_or_undone() {
         assert_eq!(sim.cluster.claims.len(), 1, "{returns}");
     }
 }
+
+#[test]
+fn an_address_that_was_never_shown_is_given_back_when_its_service_asks_for_another_pool() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/b", "10.0.1.0", "");
+    sim.cluster.create_service("shop/web");
+    sim.deliver(0, Kind::Services, 9);
+    sim.plan(0);
+    sim.take_hold(0, 0);
+    assert!(sim.cluster.claims.contains_key(&ip("10.0.0.0")));
+    sim.crash(0);
+    sim.cluster.edit_service("shop/web", |stored| {
+        stored.view.pools = Some(vec![PoolName::new("IPGroup/b")]);
+    });
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.1.0"]);
+    assert_eq!(sim.cluster.claims.len(), 1);
+    let publishes = sim.cluster.writes.iter().filter(|write| **write == "publish");
+    assert_eq!(publishes.count(), 1, "{:?}", sim.cluster.writes);
+}
