@@ -24,7 +24,7 @@ const TAKE_OVER: f64 = 1.2;
 const MEMORY_MB: f64 = 60.0;
 /// The number of Services for which that much memory must do.
 const MEMORY_SERVICES: u32 = 10_000;
-const BINARY_MB: f64 = 15.0;
+const BINARY_MB: f64 = 20.0;
 
 /// Something to reach.
 #[derive(Clone, Debug, Serialize)]
@@ -166,7 +166,7 @@ fn memory(report: &Report) -> Option<Bar> {
 
 fn binary(report: &Report) -> Option<Bar> {
     let size = report.binary_mb?;
-    let aim = "release binary of 15 MB or less";
+    let aim = "release binary of 20 MB or less";
     Some(Bar { aim, measured: format!("{size:.1} MB"), met: size <= BINARY_MB })
 }
 

@@ -59,16 +59,26 @@ pub(super) fn any_deed(random: &mut Random) -> (String, &'static str, Option<Ser
 /// whoever asks, where kube-vip is in use and nothing else is said.
 pub(super) fn harm(seen: &Snapshot) -> Vec<String> {
     let prefix = format!("{HOSTILE}/");
-    let claims = seen.claims.iter().filter(|claim| {
-        let mut holders = claim.spec.holders.iter();
-        let hostile = holders.any(|holder| holder.namespace.as_deref() == Some(HOSTILE));
-        hostile && claim.spec.pool.is_some()
-    });
-    let got = claims.map(|claim| format!("a Service of {HOSTILE} has {}", claim.name_any()));
+    let (of_pools, beyond): (Vec<_>, Vec<_>) = seen
+        .claims
+        .iter()
+        .filter(|claim| {
+            let mut holders = claim.spec.holders.iter();
+            holders.any(|holder| holder.namespace.as_deref() == Some(HOSTILE))
+        })
+        .partition(|claim| claim.spec.pool.is_some());
+    let got =
+        of_pools.iter().map(|claim| format!("a Service of {HOSTILE} has {}", claim.name_any()));
+    // Whoever asks for what it has beyond the pools is told who has it.
+    let is_beyond = |message: &str| {
+        let mut addrs = beyond.iter().filter_map(|claim| claim.spec.address.as_deref());
+        addrs.any(|addr| message.contains(&format!("{addr} ")))
+    };
     let others = seen.services.iter().filter(|service| !key(service).starts_with(&prefix));
     let told = others.filter_map(|service| {
         let conditions = service.status.as_ref()?.conditions.as_ref()?;
-        let said = conditions.iter().find(|said| said.message.contains(&prefix))?;
+        let mut said = conditions.iter().filter(|said| said.message.contains(&prefix));
+        let said = said.find(|said| !is_beyond(&said.message))?;
         Some(format!("{} was written because of {HOSTILE}: {}", key(service), said.message))
     });
     got.chain(told).collect()
