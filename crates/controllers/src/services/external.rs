@@ -44,6 +44,8 @@ pub(super) struct Weighed {
     pub changed: Vec<IpAddr>,
     /// Services with addresses that do not count.
     pub refused: BTreeMap<Lister, Vec<IpAddr>>,
+    /// Whether there was a Service with such addresses that has none any more.
+    pub relieved: bool,
 }
 
 impl Externals {
@@ -64,9 +66,6 @@ impl Externals {
         }
         if listed.is_empty() {
             self.listed.remove(namespace);
-        }
-        if new.is_empty() {
-            self.told.remove(who);
         }
         self.dirty.insert(namespace.to_owned());
     }
@@ -185,5 +184,9 @@ impl World {
         if !counted.is_empty() {
             self.externals.counted.insert(namespace.to_owned(), counted);
         }
+        let told = self.externals.told.len();
+        let elsewhere = |who: &Lister| who.0.namespace() != namespace;
+        self.externals.told.retain(|who, _| elsewhere(who) || weighed.refused.contains_key(who));
+        weighed.relieved |= self.externals.told.len() < told;
     }
 }

@@ -204,6 +204,7 @@ impl Planner {
         if std::mem::take(&mut self.pools_changed) {
             self.world.rebuild_pools();
             self.reconsider_all();
+            self.repair.stir_all();
         }
         self.weigh_externals(&mut effects);
         self.plan_repair(now, &mut effects);

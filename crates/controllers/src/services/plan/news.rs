@@ -507,6 +507,9 @@ impl Planner {
         for addr in weighed.changed {
             self.outside_changed(addr);
         }
+        if weighed.relieved {
+            self.repair.stir_all();
+        }
         for (who, addrs) in weighed.refused {
             if !self.world.externals.is_news(&who, &addrs) {
                 continue;

@@ -290,6 +290,8 @@ fn external_addresses_count_as_far_as_their_namespace_has_a_right_to_them() {
         externals(&mut sim, "evil/list", &[]);
         sim.settle();
         assert_eq!(sim.cluster.claims.len(), 4, "{case}: what it gives up is free");
+        let said = sim.cluster.pool_status(POOL).conditions;
+        assert!(said.iter().all(|one| one.reason != "ExternalIPIgnored"), "{case}: {said:?}");
     }
 }
 
