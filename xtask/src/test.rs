@@ -66,7 +66,8 @@ fn run_steps(steps: &mut Steps<'_>) -> Result<(), Error> {
     // Tests run the binary, and cargo builds a package's binaries only for its own tests.
     steps.cargo(&["build", "-p", "landfall"])?;
     let mut test = cargo::command();
-    test.args(["test", "--workspace"]);
+    // One run tells of everything that fails.
+    test.args(["test", "--workspace", "--no-fail-fast"]);
     if env::var_os(STORIES).is_none() {
         test.env(STORIES, "1");
     }

@@ -216,7 +216,9 @@ fn whoever_could_be_served_must_be() {
 #[test]
 fn what_kube_vip_announces_is_not_to_be_had() {
     let asks = player("s3", &[]).asking(A);
-    let announced = player("s4", &[A]).annotated(words::ANNOTATION_KUBE_VIP_ADDRESSES, "10.9.9.9");
+    let announced = player("s4", &[A])
+        .annotated(words::ANNOTATION_KUBE_VIP_ADDRESSES, "10.9.9.9")
+        .labelled(words::LABEL_IMPLEMENTATION, words::IMPLEMENTATION_KUBE_VIP);
     let pools = [pool("two", &["10.0.0.1-10.0.0.2"])];
     for (services, expected) in [(vec![asks.clone()], 1), (vec![asks, announced], 0)] {
         let found = unserved(&cluster(&[], &services), &pools);
