@@ -188,6 +188,20 @@ pub(super) fn says_allocated(service: &ServiceView) -> bool {
         .is_some_and(|said| said.status == Status::True.as_str())
 }
 
+/// Whether the Service's condition names an address, as it does with every address that the Service has.
+pub(super) fn names(service: &ServiceView, addr: IpAddr) -> bool {
+    let of_address = |letter: char| letter.is_ascii_hexdigit() || ".:".contains(letter);
+    condition::get(&service.conditions, CONDITION_ALLOCATED).is_some_and(|said| {
+        let mut words = said.message.split(|letter| !of_address(letter));
+        // The end of a sentence or a colon may follow, and an IPv6 address may end with two of its own.
+        words.any(|word| {
+            let stops = ["", ".", ":"].into_iter();
+            let mut texts = stops.filter_map(|stop| word.strip_suffix(stop));
+            texts.any(|text| text.parse() == Ok(addr))
+        })
+    })
+}
+
 fn bounded(mut text: String) -> String {
     if text.len() > LONGEST_MESSAGE {
         let cut =
@@ -372,7 +386,34 @@ pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<I
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
+    use crate::services::fixtures::{ip, service};
+
+    #[test]
+    fn a_condition_names_the_addresses_of_its_service() {
+        for (message, addr, named) in [
+            ("10.0.0.1", "10.0.0.1", true),
+            ("keeps 10.0.0.1, fd00::; no pool is called b.", "fd00::", true),
+            ("keeps 10.0.0.1: no pool is called b.", "10.0.0.1", true),
+            ("has 10.0.0.1.", "10.0.0.1", true),
+            ("keeps fd00::: no pool is called b.", "fd00::", true),
+            ("keeps 10.0.0.11", "10.0.0.1", false),
+            ("no IPv4 address", "10.0.0.1", false),
+        ] {
+            let mut service = service("shop/web");
+            service.conditions = vec![Condition {
+                type_: CONDITION_ALLOCATED.to_owned(),
+                status: "False".to_owned(),
+                reason: "PoolUnknown".to_owned(),
+                message: message.to_owned(),
+                last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
+                observed_generation: None,
+            }];
+            assert_eq!(names(&service, ip(addr)), named, "{message}");
+        }
+    }
 
     #[test]
     fn a_number_that_is_too_long_to_read_is_rounded() {

@@ -6,7 +6,10 @@
 
 use landfall_ipam::Family;
 
-use super::view::{ClaimView, HolderView, ServiceView};
+use super::{
+    status,
+    view::{ClaimView, HolderView, ServiceView},
+};
 
 /// Whether the holder could still want the claimed address, judged from its own fields and the
 /// claim itself: never from pools or selectors, of which two operators may have different copies.
@@ -37,7 +40,8 @@ pub(super) fn could_want(service: &ServiceView, holder: &HolderView, claim: &Cla
         && claim.clash(service).is_none()
 }
 
-/// Whether the Service asks for other pools since the claim was made, and never showed the address.
+/// Whether the Service asks for other pools since the claim was made, and never had the address: it
+/// neither shows it nor says that it has it. If only what it shows was wiped, the address comes back.
 pub(super) fn asks_for_other_pools(
     service: &ServiceView,
     holder: &HolderView,
@@ -48,7 +52,8 @@ pub(super) fn asks_for_other_pools(
     asked.is_some_and(|asked| {
         let of_these = claim.pool.as_ref().is_some_and(|pool| asked.contains(pool));
         let changed = *asked != holder.asked_pools && !of_these;
-        changed && !asks_for_it && !service.shows.contains(&claim.addr)
+        let had = service.shows.contains(&claim.addr) || status::names(service, claim.addr);
+        changed && !asks_for_it && !had
     })
 }
 

@@ -69,7 +69,7 @@ pub(super) fn harm(seen: &Snapshot) -> Vec<String> {
         .partition(|claim| claim.spec.pool.is_some());
     let got =
         of_pools.iter().map(|claim| format!("a Service of {HOSTILE} has {}", claim.name_any()));
-    // Whoever asks for what it has beyond the pools is told who has it.
+    // A Service that asks for an address which the tenant has beyond the pools is told who has it.
     let is_beyond = |message: &str| {
         let mut addrs = beyond.iter().filter_map(|claim| claim.spec.address.as_deref());
         addrs.any(|addr| message.contains(&format!("{addr} ")))

@@ -82,3 +82,26 @@ fn an_address_that_was_never_shown_is_given_back_when_its_service_asks_for_anoth
     let publishes = sim.cluster.writes.iter().filter(|write| **write == "publish");
     assert_eq!(publishes.count(), 1, "{:?}", sim.cluster.writes);
 }
+
+#[test]
+fn an_address_that_is_kept_comes_back_if_the_status_is_wiped_while_another_pool_is_asked_for() {
+    let mut sim = running(1);
+    sim.cluster.create_service("shop/web");
+    sim.settle();
+    sim.cluster.edit_service("shop/web", |stored| {
+        stored.view.pools = Some(vec![PoolName::new("IPGroup/missing")]);
+    });
+    sim.settle();
+    assert_eq!(condition_of(&sim, "shop/web").1, "PoolUnknown");
+    sim.cluster.edit_service("shop/web", |stored| stored.view.shows.clear());
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
+    // The same if it happens before the change is answered.
+    sim.cluster.set_pool("IPGroup/b", "10.0.1.0", "");
+    sim.cluster.edit_service("shop/web", |stored| {
+        stored.view.pools = Some(vec![PoolName::new("IPGroup/other")]);
+        stored.view.shows.clear();
+    });
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
+}
