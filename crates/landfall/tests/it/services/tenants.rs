@@ -47,7 +47,10 @@ async fn kube_vips_annotation_gives_nothing_that_the_pools_do_not_give() {
     tenant.pool(pool("doors-others", &["10.180.0.0/29"]).only_for("doors-nobody")).await;
     let own = pool("doors-own", &["10.180.1.0/29"]).only_for("doors-annotation");
     tenant.pool(own.excluding(&["10.180.1.7"]).with(|spec| spec.quota = Some(quota(1)))).await;
+    let draining = pool("doors-draining", &["10.180.2.0/29"]).only_for("doors-annotation");
+    tenant.pool(draining.with(|spec| spec.drain = Some(true))).await;
     for (name, addr, reason) in [
+        ("draining", "10.180.2.1", "Draining"),
         ("others", "10.180.0.1", "NotSelected"),
         ("excluded", "10.180.1.7", "Excluded"),
         ("outside", "192.0.2.77", "OutsideEveryPool"),
@@ -68,7 +71,7 @@ async fn kube_vips_annotation_gives_nothing_that_the_pools_do_not_give() {
     let over = load_balancer("over").annotated(ANNOTATION_KUBE_VIP_ADDRESSES, "10.180.1.4");
     tenant.create(over).await;
     tenant.says("over", "False", "QuotaExceeded", "").await;
-    tenant.ends(&["doors-others", "doors-own"]).await;
+    tenant.ends(&["doors-others", "doors-own", "doors-draining"]).await;
 }
 
 #[tokio::test]
