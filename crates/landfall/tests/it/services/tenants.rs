@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::api::core::v1::{Node, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use landfall_api::words::{ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_POOL, ANNOTATION_SHARING_KEY};
 use landfall_api::{IPGroup, IPGroupStatus, Quota};
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
@@ -49,7 +50,19 @@ async fn kube_vips_annotation_gives_nothing_that_the_pools_do_not_give() {
     tenant.pool(own.excluding(&["10.180.1.7"]).with(|spec| spec.quota = Some(quota(1)))).await;
     let draining = pool("doors-draining", &["10.180.2.0/29"]).only_for("doors-annotation");
     tenant.pool(draining.with(|spec| spec.drain = Some(true))).await;
+    let classy = pool("doors-classy", &["10.180.3.0/29"]).only_for("doors-annotation");
+    let class = Some("doors.example/lb".to_owned());
+    tenant.pool(classy.with(|spec| spec.load_balancer_class = class)).await;
+    let nodes: Api<Node> = Api::all(tenant.client.clone());
+    let node = serde_json::from_value(json!({"metadata": {"name": "doors"}})).unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    let addresses = json!([{"type": "InternalIP", "address": "10.180.1.6"}]);
+    let addresses = Patch::Merge(json!({"status": {"addresses": addresses}}));
+    nodes.patch_status("doors", &PatchParams::default(), &addresses).await.unwrap();
+    tenant.pool_counts("doors-own", "7", "1", "6").await;
     for (name, addr, reason) in [
+        ("node", "10.180.1.6", "TakenBy"),
+        ("classy", "10.180.3.1", "ClassUnknown"),
         ("draining", "10.180.2.1", "Draining"),
         ("others", "10.180.0.1", "NotSelected"),
         ("excluded", "10.180.1.7", "Excluded"),
@@ -71,7 +84,8 @@ async fn kube_vips_annotation_gives_nothing_that_the_pools_do_not_give() {
     let over = load_balancer("over").annotated(ANNOTATION_KUBE_VIP_ADDRESSES, "10.180.1.4");
     tenant.create(over).await;
     tenant.says("over", "False", "QuotaExceeded", "").await;
-    tenant.ends(&["doors-others", "doors-own", "doors-draining"]).await;
+    nodes.delete("doors", &DeleteParams::default()).await.unwrap();
+    tenant.ends(&["doors-others", "doors-own", "doors-draining", "doors-classy"]).await;
 }
 
 #[tokio::test]
