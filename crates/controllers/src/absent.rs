@@ -8,18 +8,18 @@ use std::{
     time::Duration,
 };
 
-use crate::{engine::Now, services::view::ServiceKey};
+use crate::{engine::Now, object::ObjectKey};
 
 #[derive(Debug, Default)]
 pub(crate) struct Absent {
     /// How long a claim waits for one who was not there when we came.
     grace: Duration,
     /// Those whom we saw leave while something was claimed in their name.
-    left: BTreeSet<ServiceKey>,
+    left: BTreeSet<ObjectKey>,
     /// Those whom we never saw, and since when.
-    missing: BTreeMap<ServiceKey, Duration>,
+    missing: BTreeMap<ObjectKey, Duration>,
     /// Those who did not come in time.
-    orphaned: BTreeSet<ServiceKey>,
+    orphaned: BTreeSet<ObjectKey>,
 }
 
 impl Absent {
@@ -27,19 +27,19 @@ impl Absent {
         Self { grace, ..Self::default() }
     }
 
-    pub(crate) fn saw_leave(&mut self, key: &ServiceKey) {
+    pub(crate) fn saw_leave(&mut self, key: &ObjectKey) {
         self.left.insert(key.clone());
     }
 
     /// It is there, or nothing is claimed in its name any more.
-    pub(crate) fn forget(&mut self, key: &ServiceKey) {
+    pub(crate) fn forget(&mut self, key: &ObjectKey) {
         self.left.remove(key);
         self.missing.remove(key);
         self.orphaned.remove(key);
     }
 
     /// Whether one that is named and not there may yet come. Its time begins with the first question.
-    pub(crate) fn may_yet_come(&mut self, key: &ServiceKey, now: Now) -> bool {
+    pub(crate) fn may_yet_come(&mut self, key: &ObjectKey, now: Now) -> bool {
         if self.left.contains(key) || self.orphaned.contains(key) {
             return false;
         }
@@ -52,7 +52,7 @@ impl Absent {
     }
 
     /// Whether it was waited for in vain.
-    pub(crate) fn is_orphaned(&self, key: &ServiceKey) -> bool {
+    pub(crate) fn is_orphaned(&self, key: &ObjectKey) -> bool {
         self.orphaned.contains(key)
     }
 
@@ -62,7 +62,7 @@ impl Absent {
     }
 
     /// Those whose time is over since this was last asked.
-    pub(crate) fn give_up(&mut self, now: Now) -> Vec<ServiceKey> {
+    pub(crate) fn give_up(&mut self, now: Now) -> Vec<ObjectKey> {
         let grace = self.grace;
         let over: Vec<_> = self
             .missing
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn one_that_was_never_seen_is_waited_for_and_one_that_left_is_not() {
-        let (unseen, left) = (ServiceKey::new("a", "unseen"), ServiceKey::new("a", "left"));
+        let (unseen, left) = (ObjectKey::new("a", "unseen"), ObjectKey::new("a", "left"));
         let mut absent = Absent::new(Duration::from_mins(5));
         absent.saw_leave(&left);
         assert!(!absent.may_yet_come(&left, at(10)));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn without_a_grace_nobody_is_waited_for() {
-        let (mut absent, key) = (Absent::new(Duration::ZERO), ServiceKey::new("a", "unseen"));
+        let (mut absent, key) = (Absent::new(Duration::ZERO), ObjectKey::new("a", "unseen"));
         assert!(!absent.may_yet_come(&key, at(1)));
         assert!(absent.is_orphaned(&key));
     }

@@ -7,6 +7,7 @@ pub mod history;
 pub mod kinds;
 pub mod leadership;
 pub mod migration;
+mod object;
 pub mod permissions;
 pub mod readiness;
 pub mod services;

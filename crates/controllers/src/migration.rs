@@ -19,12 +19,12 @@ use self::{
     apply::Applier,
     effect::{Effect, Failure, Report},
     planner::{News, Planner},
-    view::Key,
 };
 use crate::{
     Context,
     engine::{self, Calls, NEWS, Now, Work, if_leading, wall},
     kinds::{self, Served, VIRTUAL_IPS},
+    object::ObjectKey,
     readiness::Listed,
 };
 
@@ -164,7 +164,7 @@ fn watch_all(
 /// The planner with its hands.
 struct Migration {
     planner: Planner,
-    queue: Vec<(Key, Effect)>,
+    queue: Vec<(ObjectKey, Effect)>,
     applier: Applier,
 }
 

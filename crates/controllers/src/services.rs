@@ -14,7 +14,6 @@ use self::{
     effect::{Answer, Effect, Failure, Report},
     plan::{News, Planner, Watched},
     queue::Queue,
-    view::{ServiceKey, Version},
 };
 pub use self::{
     classes::Classes,
@@ -27,6 +26,7 @@ use crate::{
     engine::{self, Calls, NEWS, Now, Work, if_leading, wall},
     history::{History, Known},
     kinds,
+    object::{ObjectKey, Version},
 };
 
 mod annotate;
@@ -289,7 +289,7 @@ impl Allocator {
         self.history.known(version.0)
     }
 
-    fn log_published(&self, key: &ServiceKey, addrs: &[IpAddr], first: bool, at: Timestamp) {
+    fn log_published(&self, key: &ObjectKey, addrs: &[IpAddr], first: bool, at: Timestamp) {
         info!(service = %key, ?addrs, "published");
         if let Some(created) = self.planner.created(key).filter(|_| first) {
             let took = at.duration_since(created);

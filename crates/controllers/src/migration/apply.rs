@@ -17,12 +17,15 @@ use tracing::debug;
 use super::{
     effect::{Answer, Effect, Failure, Note, Tenure},
     observe,
-    view::{ClaimView, Key, Version},
+    view::ClaimView,
     world::is_clone,
 };
-use crate::services::{
-    apply::{DEADLINE, Happening, MANAGER, failure, found, params, reference, write_event},
-    observe::pool_label,
+use crate::{
+    object::{ObjectKey, Version},
+    services::{
+        apply::{DEADLINE, Happening, MANAGER, failure, found, params, reference, write_event},
+        observe::pool_label,
+    },
 };
 
 /// Does effects against the API server. Cheap to clone.
@@ -42,7 +45,7 @@ impl Applier {
     /// decide.
     pub(super) async fn apply(
         &self,
-        vip: &Key,
+        vip: &ObjectKey,
         effect: &Effect,
         now: Timestamp,
     ) -> Result<Answer, Failure> {
@@ -55,7 +58,7 @@ impl Applier {
         Ok(done)
     }
 
-    async fn call(&self, vip: &Key, effect: &Effect) -> Result<Answer, Failure> {
+    async fn call(&self, vip: &ObjectKey, effect: &Effect) -> Result<Answer, Failure> {
         match effect {
             Effect::Status { version, status, .. } => {
                 let patch = guarded(*version, &json!({ "status": fields(status) }));
@@ -74,7 +77,7 @@ impl Applier {
             }
             Effect::Release { claim, copy } => self.release(vip, claim, copy).await,
             Effect::Copy { copy } => {
-                let services = self.services(&observe::key(&copy.metadata));
+                let services = self.services(&ObjectKey::of(&copy.metadata));
                 service(services.create(&post(), copy).await)
             }
             Effect::Align { copy, version, patch } => {
@@ -167,7 +170,12 @@ impl Applier {
 
     /// The order matters: the claim's version was known before, the others are read now, and the
     /// deletion holds only for that very version.
-    async fn release(&self, vip: &Key, known: &ClaimView, copy: &Key) -> Result<Answer, Failure> {
+    async fn release(
+        &self,
+        vip: &ObjectKey,
+        known: &ClaimView,
+        copy: &ObjectKey,
+    ) -> Result<Answer, Failure> {
         let live = found(self.virtual_ips(vip).get(vip.name()).await)?;
         let readable = live.as_ref().is_none_or(|live| live.0.is_ok());
         let live = live.and_then(observe::virtual_ip).filter(|live| known.is_of(live));
@@ -216,12 +224,12 @@ impl Applier {
         Api::all(self.client.clone())
     }
 
-    fn services(&self, key: &Key) -> Api<Service> {
+    fn services(&self, key: &ObjectKey) -> Api<Service> {
         Api::namespaced(self.client.clone(), key.namespace())
     }
 
     /// One that cannot be read is no reason to fail.
-    fn virtual_ips(&self, key: &Key) -> Api<DeserializeGuard<VirtualIP>> {
+    fn virtual_ips(&self, key: &ObjectKey) -> Api<DeserializeGuard<VirtualIP>> {
         Api::namespaced(self.client.clone(), key.namespace())
     }
 }
@@ -258,7 +266,7 @@ fn fields(status: &VirtualIPStatus) -> Value {
 
 fn owner(tenure: &Tenure) -> String {
     let holder = tenure.holder();
-    Key::new(holder.namespace.as_deref().unwrap_or_default(), &holder.name).to_string()
+    ObjectKey::new(holder.namespace.as_deref().unwrap_or_default(), &holder.name).to_string()
 }
 
 /// Exactly one of the two labels tells whose it is; the other goes. The one of a `VirtualIP` is there

@@ -7,7 +7,8 @@ use landfall_api::{Holder, VirtualIPStatus};
 use landfall_ipam::PoolName;
 use serde_json::Value;
 
-use super::view::{ClaimView, Key, Version, VirtualIpView};
+use super::view::{ClaimView, VirtualIpView};
+use crate::object::{ObjectKey, Version};
 pub(super) use crate::services::effect::Failure;
 
 /// One guarded, idempotent call on behalf of one `VirtualIP`.
@@ -25,17 +26,17 @@ pub(super) enum Effect {
     EndReservation { addr: IpAddr, version: Version },
     /// Look at the `VirtualIP` and its copy live, and delete its claim at exactly this version if the
     /// one is gone or on its way out and the other gone.
-    Release { claim: ClaimView, copy: Key },
+    Release { claim: ClaimView, copy: ObjectKey },
     /// Make the copy.
     Copy { copy: Box<Service> },
     /// Change the copy at exactly this version.
-    Align { copy: Key, version: Version, patch: Value },
+    Align { copy: ObjectKey, version: Version, patch: Value },
     /// Delete the copy, if it is still the one that was seen.
-    DropCopy { copy: Key, uid: String },
+    DropCopy { copy: ObjectKey, uid: String },
     /// Make the Service a `LoadBalancer` that asks for the address, at exactly this version.
-    Convert { service: Key, version: Version, addr: IpAddr },
+    Convert { service: ObjectKey, version: Version, addr: IpAddr },
     /// Let the Service ask for nothing any more, at exactly this version.
-    StopAsking { service: Key, version: Version },
+    StopAsking { service: ObjectKey, version: Version },
 }
 
 impl Effect {
@@ -108,7 +109,7 @@ impl Tenure {
 /// A Kubernetes event about a `VirtualIP`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Note {
-    pub about: Key,
+    pub about: ObjectKey,
     pub uid: Arc<str>,
     pub reason: Reason,
     pub message: String,
@@ -144,7 +145,7 @@ impl Reason {
 /// An effect and what came of it.
 #[derive(Debug)]
 pub(super) struct Report {
-    pub key: Key,
+    pub key: ObjectKey,
     pub effect: Effect,
     pub result: Result<Answer, Failure>,
 }

@@ -9,8 +9,9 @@ use landfall_api::{
     words::{ANNOTATION_MIGRATE, ANNOTATION_OWNER, LABEL_GSM},
 };
 
-use super::view::{ClaimView, Key, MappingView, Named, VirtualIpView, Whose};
-pub(super) use crate::services::observe::{external_ips, pool, service_key as key, version};
+use super::view::{ClaimView, MappingView, Named, VirtualIpView, Whose};
+use crate::object::{ObjectKey, Version, uid};
+pub(super) use crate::services::observe::{external_ips, pool};
 
 /// What a holder of this kind is called in a claim.
 pub(super) const KIND: &str = "VirtualIP";
@@ -21,9 +22,9 @@ pub(super) fn virtual_ip(object: DeserializeGuard<VirtualIP>) -> Option<VirtualI
     let annotations = object.metadata.annotations.as_ref();
     let status = object.status.unwrap_or_default();
     Some(VirtualIpView {
-        key: key(&object.metadata),
-        uid: text(object.metadata.uid.as_deref()),
-        version: version(&object.metadata),
+        key: ObjectKey::of(&object.metadata),
+        uid: uid(&object.metadata),
+        version: Version::of(&object.metadata),
         deleting: object.metadata.deletion_timestamp.is_some(),
         migrate: annotations.is_some_and(|all| all.contains_key(ANNOTATION_MIGRATE)),
         finalizers: object.metadata.finalizers.unwrap_or_default(),
@@ -48,8 +49,8 @@ pub(super) fn claim(object: &DeserializeGuard<IP>) -> Option<ClaimView> {
     };
     Some(ClaimView {
         addr,
-        uid: text(metadata.uid.as_deref()),
-        version: version(metadata),
+        uid: uid(metadata),
+        version: Version::of(metadata),
         whose,
         reserved: spec.and_then(|spec| spec.reserved_for.clone()),
     })
@@ -58,7 +59,7 @@ pub(super) fn claim(object: &DeserializeGuard<IP>) -> Option<ClaimView> {
 fn holders(holders: &[Holder]) -> Whose {
     let named = |holder: &Holder| {
         let namespace = holder.namespace.as_deref()?;
-        Some(Named { key: Key::new(namespace, &holder.name), uid: holder.uid.clone() })
+        Some(Named { key: ObjectKey::new(namespace, &holder.name), uid: holder.uid.clone() })
     };
     if let [holder] = holders
         && holder.kind == KIND
@@ -80,7 +81,7 @@ fn holders(holders: &[Holder]) -> Whose {
 /// The original says it by annotation, and the label tells the kind.
 fn owner(metadata: &ObjectMeta) -> Whose {
     let owner = metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_OWNER));
-    let Some(key) = owner.and_then(|owner| Key::parse(owner)) else {
+    let Some(key) = owner.and_then(|owner| ObjectKey::parse(owner)) else {
         return Whose::Other("an IP object that names nobody".to_owned());
     };
     let named = Named { key, uid: None };
@@ -98,7 +99,7 @@ pub(super) fn mapping(object: &DeserializeGuard<GroupSegmentMapping>) -> Mapping
         Ok(mapping) => &mapping.metadata,
         Err(invalid) => &invalid.metadata,
     };
-    let name = text(metadata.name.as_deref());
+    let name: Arc<str> = metadata.name.as_deref().unwrap_or_default().into();
     let pool_name = MappingView::pool_name(&name);
     let (keepalived_group, segment, pool) = match &object.0 {
         Ok(mapping) => (
@@ -108,15 +109,11 @@ pub(super) fn mapping(object: &DeserializeGuard<GroupSegmentMapping>) -> Mapping
         ),
         Err(invalid) => (String::new(), String::new(), Err(vec![invalid.error.clone()])),
     };
-    MappingView { name, version: version(metadata), keepalived_group, segment, pool }
+    MappingView { name, version: Version::of(metadata), keepalived_group, segment, pool }
 }
 
 /// A Service without what nobody here looks at.
 pub(super) fn service(mut object: Service) -> Service {
     object.metadata.managed_fields = None;
     object
-}
-
-fn text(value: Option<&str>) -> Arc<str> {
-    value.unwrap_or_default().into()
 }

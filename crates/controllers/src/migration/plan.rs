@@ -17,9 +17,10 @@ use landfall_api::{
 use super::{
     effect::{Effect, Note, Reason, Tenure},
     observe,
-    view::{CLONE_SUFFIX, ClaimView, Key, MappingView, VirtualIpView},
+    view::{CLONE_SUFFIX, ClaimView, MappingView, VirtualIpView},
     world::World,
 };
+use crate::object::ObjectKey;
 
 mod allocate;
 mod expose;
@@ -47,7 +48,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
 /// a claim on one of these addresses, if nobody shows it any more.
 pub(super) fn left_over<'a>(
     world: &World,
-    key: &Key,
+    key: &ObjectKey,
     addrs: impl IntoIterator<Item = &'a IpAddr>,
 ) -> Option<Effect> {
     let now = world.virtual_ips.get(key);
@@ -57,7 +58,7 @@ pub(super) fn left_over<'a>(
             && !now.is_some_and(|vip| claim.is_of(vip))
             && !world.is_shown(claim.addr)
     })?;
-    let copy = Key::new(key.namespace(), &format!("{}{CLONE_SUFFIX}", key.name()));
+    let copy = ObjectKey::new(key.namespace(), &format!("{}{CLONE_SUFFIX}", key.name()));
     Some(Effect::Release { claim: claim.clone(), copy })
 }
 

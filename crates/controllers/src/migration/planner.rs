@@ -16,12 +16,13 @@ use landfall_ipam::PoolName;
 use super::{
     effect::{Answer, Effect, Failure, Report},
     observe, plan,
-    view::{ClaimView, Key, MappingView, VirtualIpView},
+    view::{ClaimView, MappingView, VirtualIpView},
     world::{World, shows},
 };
 use crate::{
     absent::Absent,
     engine::Now,
+    object::{ObjectKey, Version},
     services::{
         plan::{Delay, Watched, delay_after},
         store::{Put, Source},
@@ -32,13 +33,13 @@ use crate::{
 /// Everything the planner is told by watches.
 #[derive(Debug)]
 pub(super) enum News {
-    VirtualIps(Watched<Key, VirtualIpView>),
+    VirtualIps(Watched<ObjectKey, VirtualIpView>),
     /// The kind itself is not there.
     NoVirtualIps,
     Mappings(Watched<Arc<str>, MappingView>),
     Groups(Watched<PoolName, Box<PoolView>>),
     Claims(Watched<IpAddr, ClaimView>),
-    Services(Watched<Key, Box<Service>>),
+    Services(Watched<ObjectKey, Box<Service>>),
 }
 
 /// When to try again, and what the API server said if it refused.
@@ -52,12 +53,12 @@ struct Setback {
 pub(super) struct Planner {
     world: World,
     /// `VirtualIPs` to decide about.
-    dirty: BTreeSet<Key>,
+    dirty: BTreeSet<ObjectKey>,
     /// The claim or Service that the call of each `VirtualIP` is about.
-    calls: BTreeMap<Key, (Option<IpAddr>, Option<Key>)>,
-    setbacks: BTreeMap<Key, Setback>,
+    calls: BTreeMap<ObjectKey, (Option<IpAddr>, Option<ObjectKey>)>,
+    setbacks: BTreeMap<ObjectKey, Setback>,
     /// Where claims that name each `VirtualIP` are, whether it exists or not.
-    named: BTreeMap<Key, BTreeSet<IpAddr>>,
+    named: BTreeMap<ObjectKey, BTreeSet<IpAddr>>,
     /// `VirtualIPs` that claims name and that are not there.
     absent: Absent,
 }
@@ -80,7 +81,7 @@ impl Planner {
     }
 
     /// What to do now. Each effect counts as under way until its report comes in.
-    pub(super) fn plan(&mut self, now: Now) -> Vec<(Key, Effect)> {
+    pub(super) fn plan(&mut self, now: Now) -> Vec<(ObjectKey, Effect)> {
         let mut effects = Vec::new();
         if !self.world.has_listed() {
             return effects;
@@ -104,7 +105,7 @@ impl Planner {
         effects
     }
 
-    fn next(&mut self, key: &Key, now: Now) -> Option<Effect> {
+    fn next(&mut self, key: &ObjectKey, now: Now) -> Option<Effect> {
         let setback = self.setbacks.get(key).filter(|setback| setback.delay.holds(now));
         let left_over = || plan::left_over(&self.world, key, self.named.get(key)?);
         let Some(vip) = self.world.virtual_ips.get(key) else {
@@ -153,7 +154,7 @@ impl Planner {
         self.dirty.insert(key);
     }
 
-    fn set_back(&mut self, key: &Key, words: Option<String>, wait: Duration, now: Now) {
+    fn set_back(&mut self, key: &ObjectKey, words: Option<String>, wait: Duration, now: Now) {
         let tries = self.setbacks.get(key).map_or(0, |setback| setback.delay.tries);
         let delay = delay_after(tries, now).at_least(wait, now);
         self.setbacks.insert(key.clone(), Setback { delay, words });
@@ -180,7 +181,7 @@ impl Planner {
                 if let Effect::DropCopy { copy, .. } = effect
                     && let Some(known) = self.world.services.get(copy)
                 {
-                    let version = observe::version(&known.metadata);
+                    let version = Version::of(&known.metadata);
                     self.world.services.bury(copy, version);
                     self.wake_in(copy.namespace());
                 }
@@ -201,7 +202,7 @@ impl Planner {
         }
     }
 
-    fn on_virtual_ips(&mut self, watched: Watched<Key, VirtualIpView>) {
+    fn on_virtual_ips(&mut self, watched: Watched<ObjectKey, VirtualIpView>) {
         match watched {
             Watched::ListBegins => self.world.virtual_ips.begin_list(),
             Watched::Is(_, _, vip) => self.put_virtual_ip(vip, Source::Watch),
@@ -238,7 +239,7 @@ impl Planner {
         }
     }
 
-    fn virtual_ip_left(&mut self, key: &Key) {
+    fn virtual_ip_left(&mut self, key: &ObjectKey) {
         if self.named.contains_key(key) {
             self.absent.saw_leave(key);
         }
@@ -322,7 +323,7 @@ impl Planner {
         self.wake_about(old.addr);
     }
 
-    fn on_services(&mut self, watched: Watched<Key, Box<Service>>) {
+    fn on_services(&mut self, watched: Watched<ObjectKey, Box<Service>>) {
         match watched {
             Watched::ListBegins => self.world.services.begin_list(),
             Watched::Is(_, _, service) => self.put_service(*service, Source::Watch),
@@ -341,8 +342,8 @@ impl Planner {
     }
 
     fn put_service(&mut self, service: Service, source: Source) {
-        let key = observe::key(&service.metadata);
-        let version = observe::version(&service.metadata);
+        let key = ObjectKey::of(&service.metadata);
+        let version = Version::of(&service.metadata);
         if let Put::New(old) = self.world.services.put(key.clone(), version, service, source) {
             self.no_longer_shown(old.as_ref());
             self.wake_in(key.namespace());
@@ -357,7 +358,7 @@ impl Planner {
     }
 
     /// A claim names a `VirtualIP` no longer.
-    fn forget(&mut self, key: &Key, addr: IpAddr) {
+    fn forget(&mut self, key: &ObjectKey, addr: IpAddr) {
         if let Some(addrs) = self.named.get_mut(key) {
             addrs.remove(&addr);
             if addrs.is_empty() {
@@ -390,9 +391,9 @@ impl Planner {
 }
 
 /// The claim and the Service that an effect writes.
-fn about(effect: &Effect) -> (Option<IpAddr>, Option<Key>) {
+fn about(effect: &Effect) -> (Option<IpAddr>, Option<ObjectKey>) {
     let service = match effect {
-        Effect::Copy { copy } => Some(observe::key(&copy.metadata)),
+        Effect::Copy { copy } => Some(ObjectKey::of(&copy.metadata)),
         Effect::Align { copy, .. } | Effect::DropCopy { copy, .. } => Some(copy.clone()),
         Effect::Convert { service, .. } | Effect::StopAsking { service, .. } => {
             Some(service.clone())

@@ -11,10 +11,13 @@ use serde_json::{Value, json};
 use super::{
     effect::{Effect, Tenure},
     observe, plan,
-    view::{ClaimView, Key, Named, VirtualIpView, Whose},
+    view::{ClaimView, Named, VirtualIpView, Whose},
     world::{World, is_clone, is_load_balancer, shows_something},
 };
-use crate::services::{store::Source, view::Version};
+use crate::{
+    object::{ObjectKey, Version},
+    services::store::Source,
+};
 
 /// More steps than any `VirtualIP` may need.
 const ENOUGH: usize = 40;
@@ -94,14 +97,14 @@ impl Cluster {
     pub(super) fn put_service(&mut self, mut object: Service) {
         let version = self.next_version();
         object.metadata.resource_version = Some(version.to_string());
-        let key = observe::key(&object.metadata);
+        let key = ObjectKey::of(&object.metadata);
         object.metadata.uid.get_or_insert_with(|| format!("uid-of-{key}"));
         self.world.services.put(key, version, object, Source::Watch);
     }
 
     pub(super) fn remove_service(&mut self, key: &str) -> &mut Self {
         let version = self.next_version();
-        self.world.services.remove(&Key::parse(key).unwrap(), version, false);
+        self.world.services.remove(&ObjectKey::parse(key).unwrap(), version, false);
         self
     }
 
@@ -140,11 +143,11 @@ impl Cluster {
     }
 
     pub(super) fn vip(&self, key: &str) -> &VirtualIpView {
-        self.world.virtual_ips.get(&Key::parse(key).unwrap()).unwrap()
+        self.world.virtual_ips.get(&ObjectKey::parse(key).unwrap()).unwrap()
     }
 
     pub(super) fn has_vip(&self, key: &str) -> bool {
-        self.world.virtual_ips.get(&Key::parse(key).unwrap()).is_some()
+        self.world.virtual_ips.get(&ObjectKey::parse(key).unwrap()).is_some()
     }
 
     pub(super) fn state(&self, key: &str) -> (&str, &str) {
@@ -153,7 +156,7 @@ impl Cluster {
     }
 
     pub(super) fn get_service(&self, key: &str) -> Option<&Service> {
-        self.world.services.get(&Key::parse(key)?)
+        self.world.services.get(&ObjectKey::parse(key)?)
     }
 
     pub(super) fn is_shown(&self, addr: IpAddr) -> bool {
@@ -162,7 +165,7 @@ impl Cluster {
 
     /// Follows one `VirtualIP` until it rests; says whether it does.
     pub(super) fn follow(&mut self, key: &str) -> bool {
-        let key = Key::parse(key).unwrap();
+        let key = ObjectKey::parse(key).unwrap();
         for _ in 0..ENOUGH {
             self.allocate();
             let Some(vip) = self.world.virtual_ips.get(&key).cloned() else { return true };
@@ -211,7 +214,7 @@ impl Cluster {
             .cloned()
             .collect();
         for mut service in waiting {
-            let key = observe::key(&service.metadata);
+            let key = ObjectKey::of(&service.metadata);
             let uid = service.metadata.uid.clone();
             let claim = self.world.claims.values().find(|claim| claim.names(&key, uid.as_deref()));
             if let Some(addr) = claim.map(|claim| claim.addr) {
@@ -257,7 +260,7 @@ impl Cluster {
                 self.world.claims.remove(&claim.addr, version, false);
             }
             Effect::Copy { copy } => {
-                assert!(self.world.services.get(&observe::key(&copy.metadata)).is_none());
+                assert!(self.world.services.get(&ObjectKey::of(&copy.metadata)).is_none());
                 self.put_service((**copy).clone());
             }
             Effect::Align { copy, patch, .. } => self.patch_service(copy, patch),
@@ -276,7 +279,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn patch_service(&mut self, key: &Key, patch: &Value) {
+    pub(super) fn patch_service(&mut self, key: &ObjectKey, patch: &Value) {
         let mut object = serde_json::to_value(self.world.services.get(key).unwrap()).unwrap();
         merge(&mut object, patch);
         self.put_service(serde_json::from_value(object).unwrap());
@@ -305,7 +308,7 @@ fn merge(object: &mut Value, patch: &Value) {
 fn claim_of(addr: IpAddr, tenure: &Tenure) -> ClaimView {
     let holder = tenure.holder();
     let namespace = holder.namespace.clone().unwrap();
-    let named = Named { key: Key::new(&namespace, &holder.name), uid: holder.uid.clone() };
+    let named = Named { key: ObjectKey::new(&namespace, &holder.name), uid: holder.uid.clone() };
     let spec = IPSpec::default();
     let (whose, reserved) = match tenure {
         Tenure::VirtualIp { .. } => (Whose::VirtualIp(named), spec.reserved_for),

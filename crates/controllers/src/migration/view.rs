@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 use landfall_api::{ReservedFor, VirtualIPStatus, virtualip::State, words};
 use landfall_ipam::{Pool, PoolName};
 
-pub(super) use crate::services::view::{ServiceKey as Key, Version};
+use crate::object::{ObjectKey, Version};
 
 /// What the name of a copy ends with.
 pub(super) const CLONE_SUFFIX: &str = "-keepalived-clone";
@@ -13,7 +13,7 @@ pub(super) const CLONE_SUFFIX: &str = "-keepalived-clone";
 /// One `VirtualIP`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct VirtualIpView {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Arc<str>,
     pub version: Version,
     pub deleting: bool,
@@ -63,16 +63,16 @@ impl VirtualIpView {
     }
 
     /// The Service that has or will have the address.
-    pub(super) fn target(&self) -> Key {
+    pub(super) fn target(&self) -> ObjectKey {
         let exposed = self.status.service.as_deref().filter(|name| !name.is_empty());
-        Key::new(self.key.namespace(), exposed.unwrap_or(&self.service))
+        ObjectKey::new(self.key.namespace(), exposed.unwrap_or(&self.service))
     }
 
     /// The copy: where the status says, else where it is made.
-    pub(super) fn clone_key(&self) -> Key {
+    pub(super) fn clone_key(&self) -> ObjectKey {
         let told = self.status.cloned_service.as_deref().filter(|name| !name.is_empty());
         let made = || format!("{}{CLONE_SUFFIX}", self.key.name());
-        Key::new(self.key.namespace(), &told.map_or_else(made, str::to_owned))
+        ObjectKey::new(self.key.namespace(), &told.map_or_else(made, str::to_owned))
     }
 }
 
@@ -104,13 +104,13 @@ pub(super) enum Whose {
 /// Somebody whom a claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
-    pub key: Key,
+    pub key: ObjectKey,
     /// Missing in claims of the original.
     pub uid: Option<String>,
 }
 
 impl Named {
-    pub(super) fn is(&self, key: &Key, uid: &str) -> bool {
+    pub(super) fn is(&self, key: &ObjectKey, uid: &str) -> bool {
         self.key == *key && self.uid.as_deref().is_none_or(|named| named == uid)
     }
 }
@@ -122,7 +122,7 @@ impl ClaimView {
     }
 
     /// The `VirtualIP` whose it is, by name.
-    pub(super) const fn named_virtual_ip(&self) -> Option<&Key> {
+    pub(super) const fn named_virtual_ip(&self) -> Option<&ObjectKey> {
         match &self.whose {
             Whose::VirtualIp(named) => Some(&named.key),
             Whose::Services { .. } | Whose::Kept | Whose::Other(_) => None,
@@ -130,7 +130,7 @@ impl ClaimView {
     }
 
     /// Whether it names this Service, alone or among others. A Service that is gone has no uid.
-    pub(super) fn names(&self, service: &Key, uid: Option<&str>) -> bool {
+    pub(super) fn names(&self, service: &ObjectKey, uid: Option<&str>) -> bool {
         match &self.whose {
             Whose::Services { named, .. } => {
                 named.iter().any(|one| uid.map_or(one.key == *service, |uid| one.is(service, uid)))
@@ -140,7 +140,7 @@ impl ClaimView {
     }
 
     /// Whether it is kept for this Service by name and for good, as a migration keeps it.
-    pub(super) fn is_kept_for(&self, service: &Key) -> bool {
+    pub(super) fn is_kept_for(&self, service: &ObjectKey) -> bool {
         self.reserved.as_ref().is_some_and(|kept| {
             kept.expires.is_none()
                 && kept.namespace == service.namespace()
@@ -149,7 +149,7 @@ impl ClaimView {
     }
 
     /// Whether nobody but this Service has or is to have it.
-    pub(super) fn is_only_for(&self, service: &Key) -> bool {
+    pub(super) fn is_only_for(&self, service: &ObjectKey) -> bool {
         match &self.whose {
             Whose::Services { named, .. } => named.iter().all(|one| one.key == *service),
             Whose::Kept => self.is_kept_for(service),

@@ -6,15 +6,16 @@ use k8s_openapi::api::core::v1::Service;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     core::DeserializeGuard,
-    runtime::{watcher::Config, watcher::Event},
+    runtime::watcher::{Config, Event},
 };
 use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP, name};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, error::SendError};
 
-use super::{observe, planner::News, view::Key};
+use super::{observe, planner::News};
 use crate::{
     kinds::{self, Served},
+    object::{ObjectKey, Version},
     readiness::Listed,
     services::{plan::Watched, watch::feed},
 };
@@ -29,7 +30,7 @@ pub(super) async fn virtual_ips(
     let api: Api<DeserializeGuard<VirtualIP>> = Api::all(client);
     let watching = || async {
         let read = |object: DeserializeGuard<VirtualIP>| {
-            let gone = (observe::key(object.meta()), observe::version(object.meta()));
+            let gone = (ObjectKey::of(object.meta()), Version::of(object.meta()));
             // One that cannot be read counts as absent.
             match observe::virtual_ip(object) {
                 Some(view) => Watched::Is(view.key.clone(), view.version, view),
@@ -94,7 +95,7 @@ pub(super) async fn claims(client: Client, news: mpsc::Sender<News>, listed: Lis
                 observe::claim(&ip).map(|claim| Watched::Is(claim.addr, claim.version, claim))
             }
             Event::Delete(ip) => {
-                let version = observe::version(ip.meta());
+                let version = Version::of(ip.meta());
                 name::parse(&ip.name_any()).ok().map(|addr| Watched::IsNot(addr, version))
             }
         };
@@ -105,8 +106,8 @@ pub(super) async fn claims(client: Client, news: mpsc::Sender<News>, listed: Lis
 
 pub(super) async fn services(client: Client, news: mpsc::Sender<News>, listed: Listed) {
     let read = |object: Service| {
-        let key: Key = observe::key(&object.metadata);
-        Watched::Is(key, observe::version(&object.metadata), Box::new(observe::service(object)))
+        let key: ObjectKey = ObjectKey::of(&object.metadata);
+        Watched::Is(key, Version::of(&object.metadata), Box::new(observe::service(object)))
     };
     let watch = (Api::<Service>::all(client), Config::default());
     kind("services", watch, news, listed, News::Services, read).await;

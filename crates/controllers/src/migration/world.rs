@@ -7,18 +7,21 @@ use landfall_ipam::{Book, Pool, PoolName};
 
 use super::{
     observe,
-    view::{ClaimView, Key, MappingView, VirtualIpView},
+    view::{ClaimView, MappingView, VirtualIpView},
 };
-use crate::services::{store::Store, view::PoolView};
+use crate::{
+    object::ObjectKey,
+    services::{store::Store, view::PoolView},
+};
 
 /// The newest known objects.
 #[derive(Debug, Default)]
 pub(super) struct World {
-    pub virtual_ips: Store<Key, VirtualIpView>,
+    pub virtual_ips: Store<ObjectKey, VirtualIpView>,
     pub mappings: Store<Arc<str>, MappingView>,
     pub groups: Store<PoolName, PoolView>,
     pub claims: Store<IpAddr, ClaimView>,
-    pub services: Store<Key, Service>,
+    pub services: Store<ObjectKey, Service>,
 }
 
 impl World {
@@ -48,7 +51,7 @@ impl World {
     }
 
     /// Who shows the address, apart from those who may on behalf of this `VirtualIP`.
-    pub(super) fn stranger(&self, addr: IpAddr, vip: &VirtualIpView) -> Option<Key> {
+    pub(super) fn stranger(&self, addr: IpAddr, vip: &VirtualIpView) -> Option<ObjectKey> {
         let target = vip.target();
         self.services
             .values()
@@ -56,7 +59,7 @@ impl World {
             .filter(|service| {
                 shows(service).chain(observe::external_ips(service)).any(|ip| ip == addr)
             })
-            .map(|service| observe::key(&service.metadata))
+            .map(|service| ObjectKey::of(&service.metadata))
             .find(|key| *key != target)
     }
 

@@ -26,9 +26,10 @@ use super::{
     effect::{About, Answer, Effect, Failure, Note, Then},
     lean::LeanService,
     observe,
-    view::{ClaimView, HolderView, PoolSource, ServiceKey, Version},
+    view::{ClaimView, HolderView, PoolSource},
     wish::may_release,
 };
+use crate::object::{ObjectKey, Version};
 
 /// No call waits longer than this: kube has no read timeout of its own.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
@@ -120,7 +121,7 @@ impl Applier {
     /// Patches a Service, but for its status, at exactly this version.
     async fn patch_service(
         &self,
-        key: &ServiceKey,
+        key: &ObjectKey,
         uid: &str,
         version: Version,
         mut patch: Value,
@@ -135,7 +136,7 @@ impl Applier {
     /// Patches the status of a Service at exactly this version.
     async fn patch_service_status(
         &self,
-        key: &ServiceKey,
+        key: &ObjectKey,
         uid: &str,
         version: Version,
         status: Value,
@@ -330,7 +331,7 @@ impl Applier {
         Api::all(self.client.clone())
     }
 
-    fn services(&self, key: &ServiceKey) -> Api<LeanService> {
+    fn services(&self, key: &ObjectKey) -> Api<LeanService> {
         Api::namespaced(self.client.clone(), key.namespace())
     }
 }
@@ -431,7 +432,7 @@ fn claim(ip: IP) -> Result<Answer, Failure> {
 
 fn seen_service(object: &Service) -> Answer {
     observe::service(object)
-        .map_or_else(|| Answer::OtherService(observe::version(&object.metadata)), Answer::Service)
+        .map_or_else(|| Answer::OtherService(Version::of(&object.metadata)), Answer::Service)
 }
 
 /// A live read: no cache, so no `resourceVersion`, which is what `get` sends.

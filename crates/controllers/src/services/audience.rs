@@ -2,7 +2,8 @@
 
 use landfall_ipam::Clash;
 
-use super::view::{Outsider, Reservation, ServiceKey};
+use super::view::{Outsider, Reservation};
+use crate::object::ObjectKey;
 
 /// Those who read what is said about a Service: its namespace, which may not be told who is in others.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +18,7 @@ impl Audience<'_> {
     }
 
     /// A Service by its name, if they may know it.
-    pub(crate) fn service(self, key: &ServiceKey) -> String {
+    pub(crate) fn service(self, key: &ObjectKey) -> String {
         if self.sees(key.namespace()) {
             format!("Service {key}")
         } else {

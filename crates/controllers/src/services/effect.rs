@@ -6,10 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use landfall_api::IPGroupStatus;
 use landfall_ipam::PoolName;
 
-use super::view::{
-    ClaimView, HolderView, PoolSource, PoolView, Reservation, ServiceKey, ServiceView, Tenure,
-    Version,
-};
+use super::view::{ClaimView, HolderView, PoolSource, PoolView, Reservation, ServiceView, Tenure};
+use crate::object::{ObjectKey, Version};
 
 /// One guarded, idempotent call. Everything is decided; applying it has nothing left to choose.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +20,7 @@ pub(super) enum Effect {
     /// Joining those who have the address is the same write: it adds the holder.
     Touch {
         /// For which of the holders.
-        key: ServiceKey,
+        key: ObjectKey,
         addr: IpAddr,
         version: Version,
         pool: Option<PoolName>,
@@ -32,7 +30,7 @@ pub(super) enum Effect {
     },
     /// Write the Service's status at exactly this version.
     Publish {
-        key: ServiceKey,
+        key: ObjectKey,
         uid: Arc<str>,
         version: Version,
         /// The ingress; `None` leaves it as it is.
@@ -45,7 +43,7 @@ pub(super) enum Effect {
     },
     /// Write the annotation that kube-vip reads, and what goes with it, at exactly this version.
     Annotate {
-        key: ServiceKey,
+        key: ObjectKey,
         uid: Arc<str>,
         version: Version,
         /// The addresses, in order; `None` leaves them as they are.
@@ -58,7 +56,7 @@ pub(super) enum Effect {
     /// Take off a Service what a replaced operator left on it, or we when it was a `LoadBalancer`,
     /// at exactly this version.
     CleanUp {
-        key: ServiceKey,
+        key: ObjectKey,
         uid: Arc<str>,
         version: Version,
         /// The finalizers it keeps; `None` leaves them as they are.
@@ -67,7 +65,7 @@ pub(super) enum Effect {
         marks: bool,
     },
     /// Take our condition off a Service that is no `LoadBalancer` any more, at exactly this version.
-    Retract { key: ServiceKey, uid: Arc<str>, version: Version, conditions: Vec<Condition> },
+    Retract { key: ObjectKey, uid: Arc<str>, version: Version, conditions: Vec<Condition> },
     /// Read the holder live, and give up the claim at exactly this version if the holder neither
     /// shows nor could want the address.
     ///
@@ -86,7 +84,7 @@ pub(super) enum Effect {
     /// is news only as long as nothing newer is known.
     LookAtClaim { addr: IpAddr, known: Option<Version> },
     /// The same for a Service.
-    LookAtService { key: ServiceKey, known: Option<Version> },
+    LookAtService { key: ObjectKey, known: Option<Version> },
     /// Write a pool's status.
     PoolStatus { pool: PoolName, object: Arc<str>, version: Version, status: IPGroupStatus },
     /// Tell people. Best effort.
@@ -167,7 +165,7 @@ pub(super) struct Note {
 /// The object an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum About {
-    Service { key: ServiceKey, uid: Arc<str> },
+    Service { key: ObjectKey, uid: Arc<str> },
     Pool { source: PoolSource, object: Arc<str>, uid: Arc<str> },
     Claim { addr: IpAddr, uid: Arc<str> },
 }

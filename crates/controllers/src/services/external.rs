@@ -11,14 +11,11 @@ use std::{
 
 use landfall_ipam::PoolName;
 
-use super::{
-    decide::serves_namespace,
-    view::{Outsider, ServiceKey},
-    world::World,
-};
+use super::{decide::serves_namespace, view::Outsider, world::World};
+use crate::object::ObjectKey;
 
 /// A Service that lists addresses, by its name and uid.
-pub(super) type Lister = (ServiceKey, Arc<str>);
+pub(super) type Lister = (ObjectKey, Arc<str>);
 /// Services that list an address, by address.
 type Listed = BTreeMap<IpAddr, BTreeSet<Lister>>;
 
@@ -97,7 +94,7 @@ impl Externals {
     pub(super) fn refused<'a>(
         &'a self,
         world: &'a World,
-    ) -> impl Iterator<Item = (IpAddr, &'a ServiceKey)> {
+    ) -> impl Iterator<Item = (IpAddr, &'a ObjectKey)> {
         self.listed.iter().flat_map(move |(namespace, listed)| {
             let counted = self.counted.get(namespace);
             let counts = move |addr: &IpAddr| counted.is_some_and(|all| all.contains(addr));

@@ -7,8 +7,9 @@ use landfall_ipam::{Family, Terms};
 
 use super::{
     status::holder_now,
-    view::{ClaimView, HolderView, Place, Request, ServiceKey, ServiceView, Tenure, Version},
+    view::{ClaimView, HolderView, Place, Request, ServiceView, Tenure},
 };
+use crate::object::{ObjectKey, Version};
 
 pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -17,7 +18,7 @@ pub(super) fn ip(text: &str) -> IpAddr {
 /// A `LoadBalancer` Service without wishes of its own.
 pub(super) fn service(key: &str) -> ServiceView {
     ServiceView {
-        key: ServiceKey::parse(key).unwrap(),
+        key: ObjectKey::parse(key).unwrap(),
         uid: Arc::from(format!("uid-of-{key}")),
         version: Version(1),
         created: Timestamp::UNIX_EPOCH,

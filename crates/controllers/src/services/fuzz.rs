@@ -15,8 +15,9 @@ use super::{
     fuzzing::{self, seen_claim, seen_pool, seen_service},
     observe,
     sim::{KINDS, Sim, Stored},
-    view::{PoolView, Request, ServiceKey, ServiceView, Tenure},
+    view::{PoolView, Request, ServiceView, Tenure},
 };
+use crate::object::ObjectKey;
 
 /// Names of fields that mean something somewhere.
 const FIELDS: &[&str] = &[
@@ -471,7 +472,7 @@ impl Wave {
 }
 
 /// Whether a Service shows exactly one address, by a claim that names it.
-fn is_served(sim: &Sim, key: &ServiceKey) -> bool {
+fn is_served(sim: &Sim, key: &ObjectKey) -> bool {
     let service = &sim.cluster.services[key].view;
     let [addr] = service.shows[..] else { return false };
     sim.cluster.claims.get(&addr).is_some_and(|claim| claim.holder(service).is_some())
@@ -540,7 +541,7 @@ proptest! {
             wave.come(&mut sim, number);
         }
         for number in 0..2 {
-            let key = ServiceKey::new("good", &format!("web-{number}"));
+            let key = ObjectKey::new("good", &format!("web-{number}"));
             prop_assert!(is_served(&sim, &key), "{:?}", sim.cluster.services[&key]);
         }
         let in_the_dark: Vec<_> =

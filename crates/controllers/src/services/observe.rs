@@ -2,7 +2,6 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         core::v1::{Node, Service},
@@ -15,8 +14,7 @@ use kube::core::{DeserializeGuard, Selector};
 use landfall_api::{
     Holder, IP, IPGroup, IPGroupSpec, IPGroupStatus, ReservedFor, Use, VirtualIP, convert, name,
     virtualip::State,
-    words,
-    words::{ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
+    words::{self, ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
 };
 use landfall_ipam::{AddrBlock, AddrSet, Family, PoolName};
 
@@ -26,9 +24,10 @@ use super::{
     status,
     view::{
         ClaimView, Doubt, HolderView, Leftover, Place, PoolSource, PoolView, Request, Reservation,
-        ServiceKey, ServiceView, Setter, Tenure, Version,
+        ServiceView, Setter, Tenure,
     },
 };
+use crate::object::{ObjectKey, Version, created, label, uid};
 
 pub(super) mod kube_vip;
 mod request;
@@ -64,9 +63,9 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
     let pools = pools.unwrap_or_default();
     let spec_ip = spec.load_balancer_ip.as_deref().map(str::trim).filter(|text| !text.is_empty());
     let plain = ServiceView {
-        key: service_key(metadata),
-        uid: text(metadata.uid.as_deref()),
-        version: version(metadata),
+        key: ObjectKey::of(metadata),
+        uid: uid(metadata),
+        version: Version::of(metadata),
         created: created(metadata),
         deleting: metadata.deletion_timestamp.is_some(),
         class: spec.load_balancer_class.as_deref().map(Arc::from),
@@ -105,13 +104,6 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
     Some(kube_vip::service(plain, metadata, spec_ip, single, bad))
 }
 
-pub(crate) fn service_key(metadata: &ObjectMeta) -> ServiceKey {
-    ServiceKey::new(
-        metadata.namespace.as_deref().unwrap_or_default(),
-        metadata.name.as_deref().unwrap_or_default(),
-    )
-}
-
 /// What a replaced operator left on a Service, whatever its type.
 pub(super) fn leftover(object: &Service) -> Option<Leftover> {
     let metadata = &object.metadata;
@@ -137,8 +129,8 @@ pub(super) fn leftover(object: &Service) -> Option<Leftover> {
     let conditions = object.status.as_ref().and_then(|status| status.conditions.as_deref());
     let conditions = conditions.filter(|_| former).and_then(status::without_ours);
     (any_certain || any_shared || marked || conditions.is_some()).then(|| Leftover {
-        uid: text(metadata.uid.as_deref()),
-        version: version(metadata),
+        uid: uid(metadata),
+        version: Version::of(metadata),
         deleting: metadata.deletion_timestamp.is_some(),
         finalizers: (any_certain || any_shared)
             .then(|| all.iter().filter(|finalizer| !left(finalizer)).cloned().collect()),
@@ -186,7 +178,7 @@ pub(super) fn endpoint_addresses(object: &EndpointSlice) -> Vec<IpAddr> {
 /// there.
 pub(super) fn virtual_ip(
     object: &DeserializeGuard<VirtualIP>,
-) -> (ServiceKey, Version, Option<IpAddr>) {
+) -> (ObjectKey, Version, Option<IpAddr>) {
     let (metadata, status) = match &object.0 {
         Ok(virtual_ip) => (&virtual_ip.metadata, virtual_ip.status.as_ref()),
         Err(invalid) => (&invalid.metadata, None),
@@ -197,7 +189,7 @@ pub(super) fn virtual_ip(
                 && status.cloned_service.as_deref().is_none_or(str::is_empty)
         });
     let addr = status.and_then(|status| status.address()?.parse().ok());
-    (service_key(metadata), version(metadata), addr.filter(|_| !done))
+    (ObjectKey::of(metadata), Version::of(metadata), addr.filter(|_| !done))
 }
 
 /// An `IP`, or `None` if its name is no address: then it takes none.
@@ -226,8 +218,8 @@ pub(super) fn claim(object: &DeserializeGuard<IP>) -> Option<ClaimView> {
     let pool = spec.ok().and_then(|spec| spec.pool.clone()).or_else(labelled);
     Some(ClaimView {
         addr,
-        uid: text(metadata.uid.as_deref()),
-        version: version(metadata),
+        uid: uid(metadata),
+        version: Version::of(metadata),
         pool: pool.map(|pool| PoolName::new(&pool)),
         reserved,
         tenure,
@@ -257,7 +249,7 @@ fn tenure(holders: &[Holder]) -> Tenure {
 fn holder(holder: &Holder) -> Option<HolderView> {
     let namespace = holder.namespace.as_deref().filter(|_| holder.kind == "Service")?;
     Some(HolderView {
-        key: ServiceKey::new(namespace, &holder.name),
+        key: ObjectKey::new(namespace, &holder.name),
         uid: holder.uid.as_deref().map(Arc::from),
         class: holder.load_balancer_class.as_deref().map(Arc::from),
         seen: holder.seen_version.as_deref().map(|seen| Version::read(Some(seen))),
@@ -276,7 +268,7 @@ fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
         Some(owner) if label(metadata, LABEL_GSM).is_some() => {
             Tenure::Other(format!("VirtualIP {owner}"))
         }
-        Some(owner) => ServiceKey::parse(owner).map_or_else(
+        Some(owner) => ObjectKey::parse(owner).map_or_else(
             || Tenure::Nobody(format!("an IP object whose owner reads {owner:?}")),
             |key| {
                 Tenure::Services(vec![HolderView {
@@ -301,15 +293,10 @@ pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
         Ok(group) => &group.metadata,
         Err(invalid) => &invalid.metadata,
     };
-    let object_name = text(metadata.name.as_deref());
+    let object_name = metadata.name.as_deref().unwrap_or_default().into();
     let name = PoolName::new(&format!("{POOL_KIND}/{object_name}"));
-    let mut view = PoolView::empty(
-        name.clone(),
-        PoolSource::IpGroups,
-        object_name,
-        text(metadata.uid.as_deref()),
-    );
-    view.version = version(metadata);
+    let mut view = PoolView::empty(name.clone(), PoolSource::IpGroups, object_name, uid(metadata));
+    view.version = Version::of(metadata);
     view.status = Some(IPGroupStatus::default());
     view.generation = metadata.generation;
     match &object.0 {
@@ -372,22 +359,6 @@ fn ranges_in_short(ranges: &[String]) -> Option<String> {
 
 fn ignored(spec: &IPGroupSpec) -> Vec<&'static str> {
     spec.announce.as_ref().map(|_| "announce").into_iter().collect()
-}
-
-pub(crate) fn version(metadata: &ObjectMeta) -> Version {
-    Version::read(metadata.resource_version.as_deref())
-}
-
-fn created(metadata: &ObjectMeta) -> Timestamp {
-    metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
-}
-
-fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a String> {
-    metadata.labels.as_ref().and_then(|all| all.get(key))
-}
-
-fn text(value: Option<&str>) -> Arc<str> {
-    value.unwrap_or_default().into()
 }
 
 /// A holder as it is written into a claim.

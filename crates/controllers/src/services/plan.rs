@@ -30,14 +30,13 @@ use super::{
     status,
     store::Source,
     view::{
-        ClaimView, HolderView, Leftover, Place, PoolView, Request, Reservation, ServiceKey,
-        ServiceView, Tenure, Version,
+        ClaimView, HolderView, Leftover, Place, PoolView, Request, Reservation, ServiceView, Tenure,
     },
     waiting::{Turn, Wait, Waiting},
     wish::could_want,
     world::{AnnotatedServices, Busy, Tenancy, World},
 };
-use crate::{absent::Absent, engine::Now};
+use crate::{absent::Absent, engine::Now, object::ObjectKey};
 
 mod claims;
 mod confirm;
@@ -91,7 +90,7 @@ impl Default for KubeVip {
 struct Blocked {
     words: String,
     /// The Service that tries on behalf of all.
-    probe: Option<ServiceKey>,
+    probe: Option<ObjectKey>,
 }
 
 /// Pool status is for people and dashboards: once a second is often enough.
@@ -104,13 +103,13 @@ pub(super) struct Planner {
     /// Services to decide about, oldest first.
     dirty: BTreeSet<Turn>,
     /// Calls under way for each Service.
-    calls: BTreeMap<ServiceKey, u32>,
+    calls: BTreeMap<ObjectKey, u32>,
     /// Services to look at live at this uptime.
-    looks: BTreeMap<ServiceKey, Duration>,
+    looks: BTreeMap<ObjectKey, Duration>,
     /// Claims to look at live at this uptime.
     claim_looks: BTreeMap<IpAddr, Duration>,
     /// Services that wait for a call about an address to end.
-    later: BTreeSet<ServiceKey>,
+    later: BTreeSet<ObjectKey>,
     waiting: Waiting,
     /// Addresses to look at live once the call about them has ended.
     doubted: BTreeSet<IpAddr>,
@@ -140,9 +139,9 @@ pub(super) struct Planner {
     blocked: Option<Blocked>,
     pools_changed: bool,
     /// Failed writes for Services, and what the API server refused if it did.
-    service_delays: BTreeMap<ServiceKey, (Delay, Option<Refusal>)>,
+    service_delays: BTreeMap<ObjectKey, (Delay, Option<Refusal>)>,
     /// Failed tries to take off Services what was left on them. They hold up nothing else.
-    clean_up_delays: BTreeMap<ServiceKey, Delay>,
+    clean_up_delays: BTreeMap<ObjectKey, Delay>,
     /// Releases that the live read forbade.
     release_delays: BTreeMap<IpAddr, Delay>,
     /// How often in a row other calls failed.
@@ -171,7 +170,7 @@ impl Planner {
     }
 
     /// When a Service was created, if we know it.
-    pub(super) fn created(&self, key: &ServiceKey) -> Option<Timestamp> {
+    pub(super) fn created(&self, key: &ObjectKey) -> Option<Timestamp> {
         self.world.services.get(key).map(|service| service.created)
     }
 
@@ -264,7 +263,7 @@ impl Planner {
         )
     }
 
-    fn mark(&mut self, key: &ServiceKey) {
+    fn mark(&mut self, key: &ObjectKey) {
         let created =
             self.world.services.get(key).map_or(Timestamp::UNIX_EPOCH, |service| service.created);
         self.dirty.insert((created, key.clone()));
@@ -278,13 +277,13 @@ impl Planner {
         }
     }
 
-    fn begin_call(&mut self, key: &ServiceKey) {
+    fn begin_call(&mut self, key: &ObjectKey) {
         let calls = self.calls.entry(key.clone()).or_default();
         *calls = calls.saturating_add(1);
     }
 
     /// Decides about one Service and everything claimed in its name.
-    fn plan_service(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
+    fn plan_service(&mut self, key: &ObjectKey, now: Now, effects: &mut Vec<Effect>) {
         if self.repair.holds(key) {
             self.give_back(key);
             return;
@@ -307,7 +306,7 @@ impl Planner {
     }
 
     /// Decides about one Service's addresses.
-    fn plan_addresses(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
+    fn plan_addresses(&mut self, key: &ObjectKey, now: Now, effects: &mut Vec<Effect>) {
         let Some(service) = self.world.service(key) else {
             self.waiting.clear(key);
             if !self.may_yet_come(key, now) {
@@ -485,7 +484,7 @@ impl Planner {
     /// Releases every claim in the name of a Service, apart from some addresses.
     fn release_all_but(
         &mut self,
-        key: &ServiceKey,
+        key: &ObjectKey,
         keep: &[IpAddr],
         now: Now,
         effects: &mut Vec<Effect>,
@@ -525,7 +524,7 @@ impl Planner {
     }
 
     /// Whether a call about the Service is under way or due.
-    fn is_engaged(&self, key: &ServiceKey) -> bool {
+    fn is_engaged(&self, key: &ObjectKey) -> bool {
         self.calls.contains_key(key) || self.looks.contains_key(key)
     }
 }

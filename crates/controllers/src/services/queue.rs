@@ -47,14 +47,16 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::{
-        effect::{About, Note},
-        fixtures::ip,
-        view::ServiceKey,
+    use crate::{
+        object::ObjectKey,
+        services::{
+            effect::{About, Note},
+            fixtures::ip,
+        },
     };
 
     fn note(message: &str) -> Effect {
-        let about = About::Service { key: ServiceKey::new("shop", "web"), uid: "u".into() };
+        let about = About::Service { key: ObjectKey::new("shop", "web"), uid: "u".into() };
         let (reason, message) = (String::new(), message.to_owned());
         Effect::Note(Note { about, warning: false, reason, message })
     }

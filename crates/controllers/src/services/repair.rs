@@ -10,9 +10,10 @@ use landfall_ipam::{ClaimFact, Family, HolderFact, PoolName, Violation, check};
 
 use super::{
     decide::{is_known, with_terms},
-    view::{ClaimView, HolderView, Leftover, ServiceKey, ServiceView, Tenure},
+    view::{ClaimView, HolderView, Leftover, ServiceView, Tenure},
     world::World,
 };
+use crate::object::ObjectKey;
 
 /// Something that should not be, for people and for whoever mends it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +21,7 @@ pub(super) struct Found {
     pub finding: Finding,
     pub addr: Option<IpAddr>,
     /// The Services concerned.
-    pub keys: Vec<ServiceKey>,
+    pub keys: Vec<ObjectKey>,
     /// The pool concerned, if there is one.
     pub pool: Option<PoolName>,
     pub text: String,
@@ -131,7 +132,7 @@ fn is_ours(world: &World, service: &ServiceView) -> bool {
 fn holder_fact(
     world: &World,
     service: ServiceView,
-    names: &mut BTreeMap<String, ServiceKey>,
+    names: &mut BTreeMap<String, ObjectKey>,
 ) -> HolderFact {
     let id = format!("Service {}", service.key);
     names.insert(id.clone(), service.key.clone());
@@ -154,7 +155,7 @@ fn holder_fact(
 fn claim_fact(
     world: &World,
     claim: &ClaimView,
-    names: &mut BTreeMap<String, ServiceKey>,
+    names: &mut BTreeMap<String, ObjectKey>,
 ) -> Option<ClaimFact> {
     let addr = claim.addr;
     match &claim.tenure {

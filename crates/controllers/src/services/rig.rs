@@ -24,9 +24,12 @@ use super::{
     observe,
     plan::{News, Planner, Watched},
     status::holder_now,
-    view::{ClaimView, Outsider, OutsiderKind, PoolSource, PoolView, ServiceView, Version},
+    view::{ClaimView, Outsider, OutsiderKind, PoolSource, PoolView, ServiceView},
 };
-use crate::engine::Now;
+use crate::{
+    engine::Now,
+    object::{ObjectKey, Version},
+};
 
 const NAMESPACE: &str = "shop";
 /// Between two steps, so that what is due by the clock is due as often as in a busy cluster.
@@ -93,7 +96,7 @@ impl PlannerRig {
     /// The Service that came last goes, and its address is released.
     pub fn leave(&mut self) -> Duration {
         let Some(service) = self.newcomers.pop() else { return Duration::ZERO };
-        let key = observe::service_key(&service.metadata);
+        let key = ObjectKey::of(&service.metadata);
         let version = Version(self.next_version());
         let external = Watched::IsNot(Outsider::External(key.clone(), "".into()), version);
         self.tell(vec![
@@ -180,8 +183,7 @@ impl PlannerRig {
             }
             Effect::Publish { key, ingress, conditions, .. } => {
                 let version = self.next_version();
-                let is_it =
-                    |service: &&mut Service| observe::service_key(&service.metadata) == *key;
+                let is_it = |service: &&mut Service| ObjectKey::of(&service.metadata) == *key;
                 let Some(service) = self.newcomers.iter_mut().rev().find(is_it) else {
                     return (Err(Failure::NotFound), Vec::new());
                 };
@@ -311,8 +313,8 @@ impl PlannerRig {
 
 /// What the watch tells of a Service.
 fn watched(service: &Service) -> Vec<News> {
-    let key = observe::service_key(&service.metadata);
-    let version = observe::version(&service.metadata);
+    let key = ObjectKey::of(&service.metadata);
+    let version = Version::of(&service.metadata);
     let is = observe::service(service).map(|view| Watched::Is(key.clone(), version, view));
     let external = Watched::IsNot(Outsider::External(key, "".into()), version);
     let external = News::Outsiders(OutsiderKind::ExternalIps, external);

@@ -16,10 +16,10 @@ use self::cluster::{SOURCE, kind_of_outsider};
 use super::{
     effect::{Answer, Effect, Failure, Note, Report},
     plan::{News, Planner, RepairMode, Settings, Watched},
-    view::{OutsiderKind, Place, PoolSource, Request, ServiceKey, ServiceView},
+    view::{OutsiderKind, Place, PoolSource, Request, ServiceView},
     world::Tenancy,
 };
-use crate::engine::Now;
+use crate::{engine::Now, object::ObjectKey};
 
 mod cluster;
 
@@ -411,7 +411,7 @@ impl Sim {
     }
 
     /// Services that want an address and have none, though one of a pool is free.
-    pub(super) fn starved(&self) -> Vec<ServiceKey> {
+    pub(super) fn starved(&self) -> Vec<ObjectKey> {
         let free = self.cluster.pools.values().any(|view| {
             view.pool.as_ref().is_ok_and(|pool| {
                 let excluded = |addr| {

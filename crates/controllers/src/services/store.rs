@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::view::Version;
+use crate::object::Version;
 
 /// Who told us of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

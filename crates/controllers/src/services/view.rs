@@ -13,58 +13,7 @@ use landfall_api::{
 use landfall_ipam::{Clash, Family, Party, Pool, PoolName, Refusal, Terms, clash};
 
 use super::{audience::Audience, classes::Classes};
-
-/// `namespace/name` of a Service. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ServiceKey(Arc<str>);
-
-impl ServiceKey {
-    pub(crate) fn new(namespace: &str, name: &str) -> Self {
-        Self(format!("{namespace}/{name}").into())
-    }
-
-    /// Reads the text of an owner annotation; `None` unless it is `namespace/name`.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (namespace, name) = text.split_once('/')?;
-        (!namespace.is_empty() && !name.is_empty() && !name.contains('/'))
-            .then(|| Self::new(namespace, name))
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    pub(crate) fn namespace(&self) -> &str {
-        self.0.split_once('/').map_or("", |(namespace, _)| namespace)
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        self.0.split_once('/').map_or(&self.0, |(_, name)| name)
-    }
-}
-
-impl fmt::Display for ServiceKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// A `resourceVersion`. Versions of one kind compare as unsigned integers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Version(pub u64);
-
-impl Version {
-    /// Reads what the API server wrote; a missing or odd one sorts before all others.
-    pub(crate) fn read(text: Option<&str>) -> Self {
-        Self(text.and_then(|text| text.parse().ok()).unwrap_or_default())
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+use crate::object::{ObjectKey, Version};
 
 /// What a Service asks for beyond "an address".
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -116,7 +65,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "as many as a Service can say")]
 pub(crate) struct ServiceView {
-    pub key: ServiceKey,
+    pub key: ObjectKey,
     pub uid: Arc<str>,
     pub version: Version,
     pub created: Timestamp,
@@ -249,7 +198,7 @@ pub(super) enum Setter {
 /// One holder named by a claim. Lossless, because a claim is written back whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HolderView {
-    pub key: ServiceKey,
+    pub key: ObjectKey,
     /// Missing in claims of the original operator.
     pub uid: Option<Arc<str>>,
     pub class: Option<Arc<str>>,
@@ -323,7 +272,7 @@ impl Reservation {
         (self.namespace.clone(), self.name.clone())
     }
 
-    pub(crate) fn is_for(&self, key: &ServiceKey) -> bool {
+    pub(crate) fn is_for(&self, key: &ObjectKey) -> bool {
         self.namespace == key.namespace()
             && self.name.as_ref().is_none_or(|name| name == key.name())
     }
@@ -557,16 +506,16 @@ pub(crate) enum Outsider {
     /// The API server itself, by the name of the slice that lists its addresses.
     ApiServer(String),
     /// A Service, by its name and uid, that has them in `spec.externalIPs`.
-    External(ServiceKey, Arc<str>),
+    External(ObjectKey, Arc<str>),
     /// A `VirtualIP` that is not migrated yet, by its `namespace/name`.
-    VirtualIp(ServiceKey),
+    VirtualIp(ObjectKey),
     /// A Service whose `ClusterIPs` they are.
-    ClusterIp(ServiceKey),
+    ClusterIp(ObjectKey),
 }
 
 impl Outsider {
     /// Whether it is this very Service.
-    pub(crate) fn is(&self, service: &ServiceKey) -> bool {
+    pub(crate) fn is(&self, service: &ObjectKey) -> bool {
         matches!(self, Self::External(key, _) if key == service)
     }
 }

@@ -8,10 +8,11 @@ use std::{
 use jiff::Timestamp;
 use landfall_ipam::{Family, PoolName, Reason, Verdict};
 
-use super::view::{ServiceKey, ServiceView};
+use super::view::ServiceView;
+use crate::object::ObjectKey;
 
 /// Age first: the oldest is served first; equal ages go by name.
-pub(super) type Turn = (Timestamp, ServiceKey);
+pub(super) type Turn = (Timestamp, ObjectKey);
 
 /// What one Service waits for.
 #[derive(Clone, Debug)]
@@ -72,7 +73,7 @@ impl Wait {
 pub(super) struct Waiting {
     /// Whether somebody has come, gone or changed since it was last asked.
     changed: bool,
-    waits: BTreeMap<ServiceKey, Wait>,
+    waits: BTreeMap<ObjectKey, Wait>,
     by_addr: BTreeMap<IpAddr, BTreeSet<Turn>>,
     by_pool: BTreeMap<(PoolName, Family), BTreeSet<Turn>>,
     by_quota: BTreeMap<(PoolName, String), BTreeSet<Turn>>,
@@ -83,7 +84,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub(super) fn set(&mut self, key: &ServiceKey, wait: Wait) {
+    pub(super) fn set(&mut self, key: &ObjectKey, wait: Wait) {
         self.clear(key);
         let turn = (wait.created, key.clone());
         for addr in &wait.addrs {
@@ -108,7 +109,7 @@ impl Waiting {
         self.waits.insert(key.clone(), wait);
     }
 
-    pub(super) fn clear(&mut self, key: &ServiceKey) {
+    pub(super) fn clear(&mut self, key: &ObjectKey) {
         let Some(wait) = self.waits.remove(key) else { return };
         self.changed = true;
         let turn = (wait.created, key.clone());
@@ -135,7 +136,7 @@ impl Waiting {
         }
     }
 
-    pub(super) fn contains(&self, key: &ServiceKey) -> bool {
+    pub(super) fn contains(&self, key: &ObjectKey) -> bool {
         self.waits.contains_key(key)
     }
 
@@ -155,8 +156,8 @@ impl Waiting {
         sharing.map(|(key, wait)| (wait.created, key.clone())).collect()
     }
 
-    fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = (&ServiceKey, &Wait)> {
-        let from = ServiceKey::new(namespace, "");
+    fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = (&ObjectKey, &Wait)> {
+        let from = ObjectKey::new(namespace, "");
         self.waits.range(from..).take_while(move |(key, _)| key.namespace() == namespace)
     }
 
@@ -189,7 +190,7 @@ impl Waiting {
     pub(super) fn longest_for(
         &self,
         pool: &PoolName,
-    ) -> impl Iterator<Item = (&ServiceKey, Reason)> {
+    ) -> impl Iterator<Item = (&ObjectKey, Reason)> {
         let turns = self.refused_by.get(pool).into_iter().flatten();
         turns.map(|((_, key), reason)| (key, *reason))
     }
@@ -200,7 +201,7 @@ impl Waiting {
     }
 
     /// All that wait and take nothing as long as they cannot have everything, oldest first.
-    pub(super) fn all_or_nothing(&self) -> Vec<ServiceKey> {
+    pub(super) fn all_or_nothing(&self) -> Vec<ObjectKey> {
         self.all_or_nothing.iter().map(|(_, key)| key.clone()).collect()
     }
 
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn those_who_wait_are_found_oldest_first_by_what_they_wait_for() {
         let mut waiting = Waiting::default();
-        let key = |name: &str| ServiceKey::new("shop", name);
+        let key = |name: &str| ObjectKey::new("shop", name);
         waiting.set(&key("young"), wait(30, &["10.0.0.1"], &[]));
         waiting.set(&key("old"), wait(10, &[], &["a"]));
         waiting.set(&key("middle"), wait(20, &[], &["a", "b"]));
@@ -284,9 +285,9 @@ mod tests {
         let longest: Vec<_> = waiting.longest_for(&pools[0]).collect();
         let (old, middle) = (key("old"), key("middle"));
         assert_eq!(longest, [(&old, Reason::Draining), (&middle, Reason::Draining)]);
-        waiting.set(&ServiceKey::new("shop-2", "x"), wait(1, &[], &[]));
+        waiting.set(&ObjectKey::new("shop-2", "x"), wait(1, &[], &[]));
         assert_eq!(waiting.in_namespace("shop").len(), 4);
-        waiting.clear(&ServiceKey::new("shop-2", "x"));
+        waiting.clear(&ObjectKey::new("shop-2", "x"));
         assert_eq!(waiting.by_reason(), BTreeMap::from([(Reason::Exhausted, 4)]));
         for name in ["young", "old", "middle", "elsewhere"] {
             waiting.clear(&key(name));

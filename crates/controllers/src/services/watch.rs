@@ -32,6 +32,7 @@ use super::{
 use crate::{
     blind::Comparison,
     kinds::{self, Served},
+    object::{ObjectKey, Version},
     readiness::Listed,
 };
 
@@ -56,8 +57,8 @@ pub(super) fn claims(
             Err(invalid) => name::parse(invalid.metadata.name.as_deref()?).ok(),
         };
         let version = |ip: &DeserializeGuard<IP>| match &ip.0 {
-            Ok(ip) => observe::version(&ip.metadata),
-            Err(invalid) => observe::version(&invalid.metadata),
+            Ok(ip) => Version::of(&ip.metadata),
+            Err(invalid) => Version::of(&invalid.metadata),
         };
         let watched = match event {
             Event::Init => Some(Watched::ListBegins),
@@ -95,9 +96,7 @@ pub(super) fn services(
                     None => gone(&object),
                 };
                 let left = match observe::leftover(&object) {
-                    Some(left) => {
-                        Watched::Is(observe::service_key(&object.metadata), left.version, left)
-                    }
+                    Some(left) => Watched::Is(ObjectKey::of(&object.metadata), left.version, left),
                     None => gone(&object),
                 };
                 let external = observe::external_ips(&object);
@@ -124,7 +123,7 @@ const SERVICE_OUTSIDERS: [OutsiderKind; 2] = [OutsiderKind::ExternalIps, Outside
 /// Addresses of a Service that nobody gave it: external ones, and its `ClusterIPs`.
 fn outside_ips(object: &Service, addrs: [Vec<IpAddr>; 2]) -> [Watched<Outsider, Vec<IpAddr>>; 2] {
     let metadata = &object.metadata;
-    let (key, version) = (observe::service_key(metadata), observe::version(metadata));
+    let (key, version) = (ObjectKey::of(metadata), Version::of(metadata));
     let uid = metadata.uid.as_deref().unwrap_or_default().into();
     let [external, cluster_ips] = addrs;
     [
@@ -144,7 +143,7 @@ pub(super) async fn service_ranges(
         let api: Api<ServiceCIDR> = Api::all(client.clone());
         let watch = (api, Config::default());
         feed("servicecidrs", watch, news.clone(), listed.clone(), |event| {
-            let version = |object: &ServiceCIDR| observe::version(&object.metadata);
+            let version = |object: &ServiceCIDR| Version::of(&object.metadata);
             vec![News::ServiceRanges(match event {
                 Event::Init => Watched::ListBegins,
                 Event::InitDone => Watched::ListEnds,
@@ -176,7 +175,7 @@ pub(super) fn nodes(
     let watch = (Api::<Node>::all(client), Config::default());
     outsiders("nodes", watch, news, listed, OutsiderKind::Nodes, |node| {
         let who = Outsider::Node(node.name_any());
-        Watched::has(who, observe::version(&node.metadata), observe::node_addresses(node))
+        Watched::has(who, Version::of(&node.metadata), observe::node_addresses(node))
     })
 }
 
@@ -217,7 +216,7 @@ pub(super) fn api_servers(
     let config = Config::default().labels("kubernetes.io/service-name=kubernetes");
     outsiders("endpointslices", (api, config), news, listed, OutsiderKind::ApiServers, |slice| {
         let who = Outsider::ApiServer(slice.name_any());
-        Watched::has(who, observe::version(&slice.metadata), observe::endpoint_addresses(slice))
+        Watched::has(who, Version::of(&slice.metadata), observe::endpoint_addresses(slice))
     })
 }
 
@@ -249,8 +248,8 @@ where
     })
 }
 
-fn gone<V>(object: &Service) -> Watched<super::view::ServiceKey, V> {
-    Watched::IsNot(observe::service_key(&object.metadata), observe::version(&object.metadata))
+fn gone<V>(object: &Service) -> Watched<ObjectKey, V> {
+    Watched::IsNot(ObjectKey::of(&object.metadata), Version::of(&object.metadata))
 }
 
 /// Watches the one `ConfigMap` that holds pools. Each of its versions is a list of them.
@@ -319,7 +318,7 @@ pub(super) fn namespaces(
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
     feed("namespaces", (api, Config::default()), news, listed, |event| {
         let key = |meta: &PartialObjectMeta<Namespace>| {
-            (meta.metadata.name.clone().unwrap_or_default(), observe::version(&meta.metadata))
+            (meta.metadata.name.clone().unwrap_or_default(), Version::of(&meta.metadata))
         };
         vec![News::Namespaces(match event {
             Event::Init => Watched::ListBegins,

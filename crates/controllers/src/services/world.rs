@@ -19,18 +19,19 @@ use super::{
     store::Store,
     view::{
         ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
-        ServiceKey, ServiceView, Setter,
+        ServiceView, Setter,
     },
     wish::asks_for_other_pools,
 };
+use crate::object::ObjectKey;
 
 /// What is known, with our own unechoed writes laid over it.
 #[derive(Debug, Default)]
 pub(super) struct World {
     pub(super) claims: Store<IpAddr, ClaimView>,
-    pub(super) services: Store<ServiceKey, ServiceView>,
+    pub(super) services: Store<ObjectKey, ServiceView>,
     /// What replaced operators left on Services of any type.
-    pub(super) leftovers: Store<ServiceKey, Leftover>,
+    pub(super) leftovers: Store<ObjectKey, Leftover>,
     pub(super) pools: BTreeMap<PoolSource, Store<PoolName, PoolView>>,
     pub(super) namespaces: Store<String, BTreeMap<String, String>>,
     pub(super) outsiders: BTreeMap<OutsiderKind, Store<Outsider, Vec<IpAddr>>>,
@@ -46,7 +47,7 @@ pub(super) struct World {
     /// Pools with addresses that other pools have as well, and those others.
     pub(super) overlaps: BTreeMap<PoolName, BTreeSet<PoolName>>,
     /// Addresses claimed for a Service of that name.
-    pub(super) held: Index<ServiceKey, IpAddr>,
+    pub(super) held: Index<ObjectKey, IpAddr>,
     /// Addresses of a pool that a namespace holds or is about to.
     pub(super) given: Index<(PoolName, String), IpAddr>,
     /// Addresses whose holders have a sharing key, or are about to.
@@ -56,12 +57,12 @@ pub(super) struct World {
     /// Addresses that are kept for a Service, or for any of a namespace, and that nobody has.
     pub(super) kept: Index<(String, Option<String>), IpAddr>,
     /// Services that show an address, rightly or not.
-    pub(super) shown: Index<IpAddr, ServiceKey>,
+    pub(super) shown: Index<IpAddr, ObjectKey>,
     /// Services whose users write in the annotation an address that another has, and that they could
     /// have otherwise.
-    pub(super) contested: Index<IpAddr, ServiceKey>,
+    pub(super) contested: Index<IpAddr, ObjectKey>,
     /// Addresses that a Service had in the annotation, without a claim, before they were in its status.
-    pub(super) asked_first: Index<ServiceKey, IpAddr>,
+    pub(super) asked_first: Index<ObjectKey, IpAddr>,
     /// Addresses with a call about their claim under way or due.
     pub(super) busy: BTreeMap<IpAddr, Busy>,
     pub(super) annotated: AnnotatedServices,
@@ -98,7 +99,7 @@ pub(super) enum Busy {
     /// A write. If it goes well, the claim is this; none if it is deleted.
     Writing(Option<Box<ClaimView>>),
     /// A live read is due or under way; that Service waits for what it says.
-    Looking { for_whom: Option<ServiceKey> },
+    Looking { for_whom: Option<ObjectKey> },
 }
 
 impl World {
@@ -164,7 +165,7 @@ impl World {
     }
 
     /// A Service as it is here: with or without what kube-vip's annotation says.
-    pub(super) fn service(&self, key: &ServiceKey) -> Option<ServiceView> {
+    pub(super) fn service(&self, key: &ObjectKey) -> Option<ServiceView> {
         self.services.get(key).map(|service| self.as_here(service))
     }
 
@@ -185,7 +186,7 @@ impl World {
     ///
     /// A finalizer that many operators use is so if the Service is one of those whose operator we
     /// replace: it carries more of that one than the finalizer, or pools like that one's are here.
-    pub(super) fn is_left_to_us(&self, key: &ServiceKey, leftover: &Leftover) -> bool {
+    pub(super) fn is_left_to_us(&self, key: &ObjectKey, leftover: &Leftover) -> bool {
         let in_its_place = || self.all_pools().any(|pool| pool.place == Place::Annotation);
         match &leftover.doubt {
             Some(doubt) => {
@@ -380,7 +381,7 @@ impl World {
     }
 
     /// Services that show an address though its claim does not name them.
-    pub(super) fn shown_without_claim(&self, addr: IpAddr) -> impl Iterator<Item = &ServiceKey> {
+    pub(super) fn shown_without_claim(&self, addr: IpAddr) -> impl Iterator<Item = &ObjectKey> {
         let holders = self.claim(addr).map(ClaimView::holders).unwrap_or_default();
         let showing = self.shown.of(&addr).chain(self.contested.of(&addr));
         showing.filter(|key| !holders.iter().any(|holder| holder.key == **key))

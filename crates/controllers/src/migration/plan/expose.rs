@@ -13,11 +13,10 @@ use crate::{
     migration::{
         clone,
         effect::{Effect, Reason},
-        observe,
         view::VirtualIpView,
         world::{World, is_clone},
     },
-    services::observe::version,
+    object::{ObjectKey, Version},
 };
 
 /// The next step, if there is one.
@@ -43,7 +42,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
         return Some(Effect::Copy { copy: Box::new(clone::make(vip, original, addr)) });
     };
     if !is_clone(copy, &vip.uid) {
-        let key = observe::key(&copy.metadata);
+        let key = ObjectKey::of(&copy.metadata);
         return error(vip, format!("could not expose the service: Service {key} is in the way"));
     }
     if let Some(step) = align(world, vip, addr) {
@@ -64,7 +63,7 @@ pub(super) fn align(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<
     let (copy, original) = (world.clone_of(vip)?, world.target(vip)?);
     let going = copy.metadata.deletion_timestamp.is_some();
     let patch = clone::difference(copy, original, addr).filter(|_| !going)?;
-    Some(Effect::Align { copy: vip.clone_key(), version: version(&copy.metadata), patch })
+    Some(Effect::Align { copy: vip.clone_key(), version: Version::of(&copy.metadata), patch })
 }
 
 /// A step to make sure that the address is the `VirtualIP`'s, if one is needed, or why that is

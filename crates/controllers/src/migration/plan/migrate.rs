@@ -19,9 +19,10 @@ use crate::{
     migration::{
         clone,
         effect::{Effect, Reason, Tenure},
-        view::{ClaimView, Key, VirtualIpView, Whose},
+        view::{ClaimView, VirtualIpView, Whose},
         world::{World, asks_for, is_headless, is_load_balancer, shows, shows_something},
     },
+    object::{ObjectKey, Version},
     services::{observe, status::holder_now},
 };
 
@@ -40,7 +41,7 @@ pub(super) fn is_handed_over(world: &World, vip: &VirtualIpView) -> bool {
     claim.is_some_and(|claim| is_of(claim, &vip.target(), world.target(vip)))
 }
 
-fn is_of(claim: &ClaimView, target: &Key, service: Option<&Service>) -> bool {
+fn is_of(claim: &ClaimView, target: &ObjectKey, service: Option<&Service>) -> bool {
     let uid = service.and_then(|service| service.metadata.uid.as_deref());
     claim.names(target, uid) || claim.is_only_for(target)
 }
@@ -144,7 +145,7 @@ struct Case<'a> {
     addr: IpAddr,
     claim: Option<&'a ClaimView>,
     service: &'a Service,
-    target: Key,
+    target: ObjectKey,
 }
 
 impl Case<'_> {
@@ -180,7 +181,7 @@ impl Case<'_> {
     }
 
     /// Another `VirtualIP` of the same Service that comes first: a Service has room for one address.
-    fn rival(&self) -> Option<Key> {
+    fn rival(&self) -> Option<ObjectKey> {
         if self.is_handed_over() {
             return None;
         }
@@ -283,7 +284,7 @@ impl Case<'_> {
         if is_load_balancer(self.service) {
             return ControlFlow::Continue(());
         }
-        let version = observe::version(&self.service.metadata);
+        let version = Version::of(&self.service.metadata);
         let convert = Effect::Convert { service: self.target.clone(), version, addr: self.addr };
         ControlFlow::Break(enter(self.vip, State::Converting).or(Some(convert)))
     }
@@ -317,7 +318,7 @@ impl Case<'_> {
         }
         if vip.wanted.is_none() && self.is_asked_for() {
             // The user did not ask for an address by name, so the Service is not to either.
-            let version = observe::version(&self.service.metadata);
+            let version = Version::of(&self.service.metadata);
             return Some(clean(Effect::StopAsking { service: self.target.clone(), version }));
         }
         if let Some(step) = let_go(vip) {

@@ -6,7 +6,7 @@ use super::{
     super::view::{Named, Whose},
     *,
 };
-use crate::services::view::Version;
+use crate::object::Version;
 
 fn now(seconds: u64) -> Now {
     Now { wall: jiff::Timestamp::UNIX_EPOCH, uptime: Duration::from_secs(seconds) }
@@ -58,7 +58,7 @@ fn service(addrs: &[&str], version: u64) -> News {
         "spec": {"externalIPs": addrs},
     }))
     .unwrap();
-    News::Services(Watched::Is(observe::key(&object.metadata), Version(version), Box::new(object)))
+    News::Services(Watched::Is(ObjectKey::of(&object.metadata), Version(version), Box::new(object)))
 }
 
 fn known(vip: VirtualIpView) -> Planner {
@@ -73,7 +73,7 @@ fn there(vip: VirtualIpView) -> News {
 }
 
 fn gone(version: u64) -> News {
-    News::VirtualIps(Watched::IsNot(Key::new("shop", "web"), Version(version)))
+    News::VirtualIps(Watched::IsNot(ObjectKey::new("shop", "web"), Version(version)))
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_claim_that_passed_on_is_nobodys_to_wait_for() {
     lists(&mut planner);
     planner.on_news(is(claim("u", 4)));
     assert_eq!(planner.plan(now(10)), []);
-    let named = Named { key: Key::new("shop", "web"), uid: Some("s".to_owned()) };
+    let named = Named { key: ObjectKey::new("shop", "web"), uid: Some("s".to_owned()) };
     let whose = Whose::Services { named: vec![named], whole: true };
     planner.on_news(is(ClaimView { whose, ..claim("u", 5) }));
     assert_eq!(planner.next_due(), None);

@@ -9,13 +9,11 @@ use std::{
 use landfall_ipam::Family;
 
 use super::{
-    super::{
-        sim::Sim,
-        view::{Place, ServiceKey},
-    },
+    super::{sim::Sim, view::Place},
     acts::{Act, Name},
     reference::{Model, Says},
 };
+use crate::object::ObjectKey;
 
 /// The addresses that each Service shows.
 pub(super) type Shown = BTreeMap<String, BTreeSet<IpAddr>>;
@@ -101,7 +99,7 @@ pub(super) fn everybody_is_served_as_promised(sim: &Sim, model: &Model) {
         .collect();
     assert_eq!(shown(sim), expected, "left is what they show");
     for (name, service) in &model.services {
-        let view = &sim.cluster.services[&ServiceKey::parse(name).unwrap()].view;
+        let view = &sim.cluster.services[&ObjectKey::parse(name).unwrap()].view;
         assert_eq!(view.place == Place::Annotation, service.marked, "where {name} shows it");
         let said = view.conditions.first();
         let said = said.map(|said| (said.status.as_str(), said.reason.as_str()));
@@ -156,7 +154,7 @@ pub(super) fn nobody_starves(sim: &Sim, model: &Model) {
         if !service.load_balancer || service.deleting || !service.asks.is_empty() {
             continue;
         }
-        let view = &sim.cluster.services[&ServiceKey::parse(name).unwrap()].view;
+        let view = &sim.cluster.services[&ObjectKey::parse(name).unwrap()].view;
         let missing: Vec<Family> = service
             .stack
             .families()

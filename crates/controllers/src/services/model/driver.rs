@@ -11,11 +11,12 @@ use super::{
     super::{
         classes::Classes,
         sim::Sim,
-        view::{self, Outsider, Place, PoolView, Request, Reservation, ServiceKey},
+        view::{self, Outsider, Place, PoolView, Request, Reservation},
     },
     acts::{Act, NODES, Name, Rank, Scope, Stack},
     reference::{Model, Pool},
 };
+use crate::object::ObjectKey;
 
 /// The label that selectors ask for.
 const LABEL: (&str, &str) = ("zone", "public");
@@ -29,7 +30,7 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
     let cluster = &mut sim.cluster;
     match act {
         Act::Create(name, terms) => {
-            if !cluster.services.contains_key(&ServiceKey::parse(name).unwrap()) {
+            if !cluster.services.contains_key(&ObjectKey::parse(name).unwrap()) {
                 cluster.create_service(name);
                 cluster.edit_service(name, |stored| {
                     stored.view.terms = terms.clone().map(Arc::new);
@@ -90,7 +91,7 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
 /// As the API server allows it: only together with a change of type. Who does that at once leaves
 /// nothing in the status; what is annotated is taken away in between.
 fn change_class(sim: &mut Sim, name: Name, class: Option<Arc<str>>) {
-    let stored = sim.cluster.services.get(&ServiceKey::parse(name).unwrap());
+    let stored = sim.cluster.services.get(&ObjectKey::parse(name).unwrap());
     let Some(stored) = stored.filter(|stored| stored.load_balancer) else { return };
     if stored.view.class == class {
         return;

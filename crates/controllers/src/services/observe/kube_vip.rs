@@ -17,8 +17,9 @@ use super::{
         classes::Classes,
         view::{Place, Plain, PoolSource, PoolView, Rank, Request, ServiceView},
     },
-    label, request, text, version,
+    request,
 };
+use crate::object::{Version, label, uid};
 
 /// The kind of pool a key of the `ConfigMap` is, as it stands in a claim's `spec.pool`.
 const POOL_KIND: &str = "ConfigMap";
@@ -189,9 +190,9 @@ fn nobodys(map_name: &str, metadata: &ObjectMeta) -> PoolView {
 /// A pool of the map without addresses.
 fn empty_view(name: PoolName, map: &ObjectMeta) -> PoolView {
     let object = [&map.namespace, &map.name].map(|text| text.as_deref().unwrap_or_default());
-    let uid = text(map.uid.as_deref());
+    let uid = uid(map);
     let mut view = PoolView::empty(name, PoolSource::ConfigMap, object.join("/").into(), uid);
-    view.version = version(map);
+    view.version = Version::of(map);
     view.place = Place::Annotation;
     view
 }

@@ -222,7 +222,7 @@ fn an_annotation_is_its_users_to_mend_if_it_cannot_be_read_itself() {
 #[test]
 fn a_claim_survives_being_written_and_read() {
     let view = HolderView {
-        key: ServiceKey::new("shop", "web"),
+        key: ObjectKey::new("shop", "web"),
         uid: Some("u".into()),
         class: Some("example.org/lb".into()),
         seen: Some(Version(17)),

@@ -4,10 +4,8 @@ use std::net::IpAddr;
 
 use landfall_ipam::{Family, PoolName};
 
-use super::{
-    Busy, ClaimView, Effect, HolderView, Now, Planner, ServiceKey, ServiceView, Tenure, Version,
-    status,
-};
+use super::{Busy, ClaimView, Effect, HolderView, Now, Planner, ServiceView, Tenure, status};
+use crate::object::{ObjectKey, Version};
 
 impl Planner {
     pub(super) fn take(
@@ -61,7 +59,7 @@ impl Planner {
     /// can have another.
     pub(super) fn give_up(
         &mut self,
-        key: &ServiceKey,
+        key: &ObjectKey,
         addr: IpAddr,
         now: Now,
         effects: &mut Vec<Effect>,

@@ -11,24 +11,25 @@ use std::{
 
 use landfall_ipam::Family;
 
-use super::{ClaimView, Planner, ServiceKey, ServiceView, Version};
+use super::{ClaimView, Planner, ServiceView};
+use crate::object::{ObjectKey, Version};
 
 /// What was looked at, and why.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     /// Services that wait for a look at the claim on an address they show, each at a version.
-    confirming: BTreeMap<IpAddr, BTreeMap<ServiceKey, Version>>,
+    confirming: BTreeMap<IpAddr, BTreeMap<ObjectKey, Version>>,
     /// Addresses that a Service showed at a version, and whose claims were read after that.
-    confirmed: BTreeMap<ServiceKey, (Version, BTreeSet<IpAddr>)>,
+    confirmed: BTreeMap<ObjectKey, (Version, BTreeSet<IpAddr>)>,
     /// What a claim says it has seen of a Service that we know at an older version only.
-    seen: BTreeMap<ServiceKey, Version>,
+    seen: BTreeMap<ObjectKey, Version>,
     /// The same after a look, with the version that was found.
-    looked: BTreeMap<ServiceKey, (Version, Version)>,
+    looked: BTreeMap<ObjectKey, (Version, Version)>,
 }
 
 impl Doubts {
     /// A Service is at another version, or gone.
-    pub(super) fn forget(&mut self, key: &ServiceKey) {
+    pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.confirmed.remove(key);
         self.looked.remove(key);
     }
@@ -98,7 +99,7 @@ impl Planner {
     }
 
     /// A Service was read.
-    pub(super) fn looked_at(&mut self, key: &ServiceKey) {
+    pub(super) fn looked_at(&mut self, key: &ObjectKey) {
         let Some(seen) = self.doubts.seen.remove(key) else { return };
         match self.world.services.get(key) {
             Some(service) => self.doubts.looked.insert(key.clone(), (service.version, seen)),

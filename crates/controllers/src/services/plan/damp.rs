@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use super::{Now, ServiceKey, due::delay_after};
+use super::{Now, due::delay_after};
+use crate::object::ObjectKey;
 
 /// What is said again only after this long is not said again.
 const MEMORY: Duration = Duration::from_mins(5);
@@ -27,13 +28,13 @@ struct Last {
 /// What was written lately, by Service and by what it was. A withdrawal and what follows it are two.
 #[derive(Debug, Default)]
 pub(super) struct Damper {
-    lately: BTreeMap<(ServiceKey, u64), Last>,
+    lately: BTreeMap<(ObjectKey, u64), Last>,
     prune_at: usize,
 }
 
 impl Damper {
     /// Until when to wait before this is written, because it was written and undone too often.
-    pub(super) fn hold(&mut self, key: &ServiceKey, what: impl Hash, now: Now) -> Option<Duration> {
+    pub(super) fn hold(&mut self, key: &ObjectKey, what: impl Hash, now: Now) -> Option<Duration> {
         let mut hasher = DefaultHasher::new();
         what.hash(&mut hasher);
         let what = (key.clone(), hasher.finish());

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 use jiff::Timestamp;
 use landfall_ipam::PoolName;
 
-use super::{Busy, ClaimView, Effect, Now, Planner, ServiceKey};
-use crate::services::effect::Failure;
+use super::{Busy, ClaimView, Effect, Now, Planner};
+use crate::{object::ObjectKey, services::effect::Failure};
 
 /// How long to wait before another try, growing with each failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) struct Tries {
     /// Calls about a claim, since something newer was learned of it.
     pub(super) claims: BTreeMap<IpAddr, u32>,
     /// Looks at a Service, since one went through.
-    pub(super) looks: BTreeMap<ServiceKey, u32>,
+    pub(super) looks: BTreeMap<ObjectKey, u32>,
     /// Writes of a pool's status, since one went through.
     pub(super) pools: BTreeMap<PoolName, u32>,
 }
@@ -160,7 +160,7 @@ impl Planner {
         &mut self,
         addr: IpAddr,
         failure: &Failure,
-        for_whom: Option<ServiceKey>,
+        for_whom: Option<ObjectKey>,
         now: Now,
     ) {
         let tries = self.tries.claims.entry(addr).or_default();
@@ -170,7 +170,7 @@ impl Planner {
     }
 
     /// Looks at a Service a while after a call about it failed, and later each time.
-    pub(super) fn look_at_service_later(&mut self, key: &ServiceKey, failure: &Failure, now: Now) {
+    pub(super) fn look_at_service_later(&mut self, key: &ObjectKey, failure: &Failure, now: Now) {
         let tries = self.tries.looks.entry(key.clone()).or_default();
         let delay = delay_after(*tries, now).at_least(failure.asked_to_wait(), now);
         *tries = delay.tries;
@@ -181,7 +181,7 @@ impl Planner {
         &mut self,
         addr: IpAddr,
         at: Duration,
-        for_whom: Option<ServiceKey>,
+        for_whom: Option<ObjectKey>,
     ) {
         self.world.busy.insert(addr, Busy::Looking { for_whom });
         self.claim_looks.insert(addr, at);

@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use landfall_ipam::{AddrSet, PoolName};
 
-use super::{
-    About, ClaimView, Effect, Leftover, Note, Planner, PoolView, ServiceKey, ServiceView, Source,
-};
-use crate::services::{
-    decide::is_lease,
-    store::Put,
-    view::{Outsider, OutsiderKind, PoolSource, Version},
+use super::{About, ClaimView, Effect, Leftover, Note, Planner, PoolView, ServiceView, Source};
+use crate::{
+    object::{ObjectKey, Version},
+    services::{
+        decide::is_lease,
+        store::Put,
+        view::{Outsider, OutsiderKind, PoolSource},
+    },
 };
 
 /// The reason of an event about addresses in `spec.externalIPs` that do not count as taken.
@@ -40,9 +41,9 @@ impl Watched<Outsider, Vec<IpAddr>> {
 #[derive(Debug)]
 pub(in crate::services) enum News {
     Claims(Watched<IpAddr, ClaimView>),
-    Services(Watched<ServiceKey, ServiceView>),
+    Services(Watched<ObjectKey, ServiceView>),
     /// What replaced operators left on Services.
-    Leftovers(Watched<ServiceKey, Leftover>),
+    Leftovers(Watched<ObjectKey, Leftover>),
     Pools(PoolSource, Watched<PoolName, Box<PoolView>>),
     /// Namespaces and their labels.
     Namespaces(Watched<String, BTreeMap<String, String>>),
@@ -206,7 +207,7 @@ impl Planner {
         }
     }
 
-    fn on_services(&mut self, watched: Watched<ServiceKey, ServiceView>) {
+    fn on_services(&mut self, watched: Watched<ObjectKey, ServiceView>) {
         match watched {
             Watched::ListBegins => self.world.services.begin_list(),
             Watched::Is(key, version, service) => {
@@ -231,7 +232,7 @@ impl Planner {
 
     pub(super) fn put_service(
         &mut self,
-        key: &ServiceKey,
+        key: &ObjectKey,
         version: Version,
         service: ServiceView,
         source: Source,
@@ -288,13 +289,13 @@ impl Planner {
         }
     }
 
-    fn unshow(&mut self, addr: IpAddr, key: &ServiceKey) {
+    fn unshow(&mut self, addr: IpAddr, key: &ObjectKey) {
         self.mark_holders(addr);
         self.world.shown.remove(&addr, key);
         self.settle(addr);
     }
 
-    fn on_leftovers(&mut self, watched: Watched<ServiceKey, Leftover>) {
+    fn on_leftovers(&mut self, watched: Watched<ObjectKey, Leftover>) {
         let leftovers = &mut self.world.leftovers;
         match watched {
             Watched::ListBegins => leftovers.begin_list(),
@@ -318,7 +319,7 @@ impl Planner {
 
     /// Nothing is left on a Service to be taken off. What waited for that may go on, also where our own
     /// call seemed to fail.
-    fn leftover_gone(&mut self, key: &ServiceKey) {
+    fn leftover_gone(&mut self, key: &ObjectKey) {
         self.clean_up_delays.remove(key);
         self.mark(key);
     }

@@ -3,9 +3,10 @@
 use std::{hash::Hash, net::IpAddr, sync::Arc};
 
 use super::{
-    Delay, Effect, Now, Place, Planner, Request, ServiceKey, ServiceView, decide,
+    Delay, Effect, Now, Place, Planner, Request, ServiceView, decide,
     status::{self, Said},
 };
+use crate::object::ObjectKey;
 
 impl Planner {
     /// Whether a Service shows exactly these addresses where it should. In which order is its own
@@ -103,7 +104,7 @@ impl Planner {
     }
 
     /// Whether the same was written for a Service and undone too often, so that it must wait.
-    pub(super) fn is_held_back(&mut self, key: &ServiceKey, what: impl Hash, now: Now) -> bool {
+    pub(super) fn is_held_back(&mut self, key: &ObjectKey, what: impl Hash, now: Now) -> bool {
         let Some(until) = self.damper.hold(key, what, now) else { return false };
         let delay = Delay { until: Some(until), tries: 0 };
         self.service_delays.insert(key.clone(), (delay, None));

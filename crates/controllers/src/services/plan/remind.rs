@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use super::{Effect, Now, Planner, ServiceKey, status};
+use super::{Effect, Now, Planner, status};
+use crate::object::ObjectKey;
 
 /// When a Service is reminded of for the first time. The event that told it first is there until then.
 const FIRST: Duration = Duration::from_mins(5);
@@ -15,14 +16,14 @@ const LONGEST: Duration = Duration::from_mins(55);
 /// When Services that wait say so again.
 #[derive(Debug, Default)]
 pub(super) struct Reminders {
-    due: BTreeSet<(Duration, ServiceKey)>,
+    due: BTreeSet<(Duration, ObjectKey)>,
     /// When each is due, and how long it waited for that.
-    at: BTreeMap<ServiceKey, (Duration, Duration)>,
+    at: BTreeMap<ObjectKey, (Duration, Duration)>,
 }
 
 impl Reminders {
     /// A Service waits, perhaps for a while already.
-    pub(super) fn begin(&mut self, key: &ServiceKey, now: Now) {
+    pub(super) fn begin(&mut self, key: &ObjectKey, now: Now) {
         if !self.at.contains_key(key) {
             self.schedule(key, FIRST, now);
         }
@@ -32,13 +33,13 @@ impl Reminders {
         self.due.first().map(|(at, _)| *at)
     }
 
-    fn schedule(&mut self, key: &ServiceKey, wait: Duration, now: Now) {
+    fn schedule(&mut self, key: &ObjectKey, wait: Duration, now: Now) {
         let at = now.uptime.saturating_add(wait);
         self.due.insert((at, key.clone()));
         self.at.insert(key.clone(), (at, wait));
     }
 
-    fn take_due(&mut self, now: Now) -> Option<(ServiceKey, Duration)> {
+    fn take_due(&mut self, now: Now) -> Option<(ObjectKey, Duration)> {
         self.due.first().filter(|(at, _)| *at <= now.uptime)?;
         let (_, key) = self.due.pop_first()?;
         let (_, waited) = self.at.remove(&key)?;

@@ -12,8 +12,11 @@ use std::{
 use landfall_api::Finding;
 use landfall_ipam::PoolName;
 
-use super::{About, Effect, Note, Now, Planner, ServiceKey};
-use crate::services::repair::{self, Found};
+use super::{About, Effect, Note, Now, Planner};
+use crate::{
+    object::ObjectKey,
+    services::repair::{self, Found},
+};
 
 /// How often everything is compared.
 const EVERY: Duration = Duration::from_mins(10);
@@ -45,15 +48,15 @@ pub(super) struct Repair {
     /// What the last round found.
     open: BTreeSet<Found>,
     /// The Services that it concerns, and addresses where it concerns none.
-    concerned: BTreeSet<ServiceKey>,
+    concerned: BTreeSet<ObjectKey>,
     addrs: BTreeSet<IpAddr>,
     /// Services to decide about once the findings are reported, and by when at the latest.
-    to_mend: BTreeSet<ServiceKey>,
+    to_mend: BTreeSet<ObjectKey>,
     /// Pools that do not say yet what was found.
     untold: BTreeSet<PoolName>,
     mend_by: Duration,
     /// Services that are left alone because findings are only reported.
-    left_alone: BTreeSet<ServiceKey>,
+    left_alone: BTreeSet<ObjectKey>,
     /// Whether something changed about them since.
     stirred: bool,
     /// How often each kind was found.
@@ -71,7 +74,7 @@ impl Repair {
     }
 
     /// Something changed about a Service: if it was found wanting, that may be over.
-    pub(super) fn stir(&mut self, key: &ServiceKey) {
+    pub(super) fn stir(&mut self, key: &ObjectKey) {
         self.stirred |= self.concerned.contains(key);
     }
 
@@ -91,7 +94,7 @@ impl Repair {
     }
 
     /// Whether nothing may be done about a Service: not yet, or not at all.
-    pub(super) fn holds(&self, key: &ServiceKey) -> bool {
+    pub(super) fn holds(&self, key: &ObjectKey) -> bool {
         self.to_mend.contains(key) || self.left_alone.contains(key)
     }
 }
@@ -164,16 +167,16 @@ impl Planner {
     /// Whether it is so because somebody is at work on it. In the first round nobody is.
     fn is_under_way(&self, found: &Found) -> bool {
         let busy = found.addr.is_some_and(|addr| self.world.is_busy(addr));
-        let at_work = |key: &ServiceKey| {
+        let at_work = |key: &ObjectKey| {
             self.is_engaged(key)
                 || self.later.contains(key)
                 // One without an end only remembers that something failed once.
                 || self.service_delays.get(key).is_some_and(|(delay, _)| delay.until.is_some())
         };
         let waits =
-            |key: &ServiceKey| found.finding == Finding::NeverShown && self.waiting.contains(key);
+            |key: &ObjectKey| found.finding == Finding::NeverShown && self.waiting.contains(key);
         let deleting =
-            |key: &ServiceKey| self.world.services.get(key).is_some_and(|view| view.deleting);
+            |key: &ObjectKey| self.world.services.get(key).is_some_and(|view| view.deleting);
         busy || found.keys.iter().any(|key| at_work(key) || waits(key) || deleting(key))
     }
 
@@ -222,7 +225,7 @@ impl Planner {
         })
     }
 
-    fn about_service(&self, key: &ServiceKey) -> Option<About> {
+    fn about_service(&self, key: &ObjectKey) -> Option<About> {
         let uid = self.world.services.get(key).map(|view| &view.uid);
         let uid = uid.or_else(|| Some(&self.world.leftovers.get(key)?.uid))?;
         Some(About::Service { key: key.clone(), uid: uid.clone() })

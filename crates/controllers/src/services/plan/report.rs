@@ -3,13 +3,12 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use super::{
-    About, Blocked, Busy, ClaimView, Effect, Note, Now, Planner, PoolName, Refusal, ServiceKey,
-    Source,
+    About, Blocked, Busy, ClaimView, Effect, Note, Now, Planner, PoolName, Refusal, Source,
     due::{Delay, PROBE_TRIES, delay_after},
 };
-use crate::services::{
-    effect::{Answer, Failure, Report},
-    view::Version,
+use crate::{
+    object::{ObjectKey, Version},
+    services::effect::{Answer, Failure, Report},
 };
 
 impl Planner {
@@ -162,7 +161,7 @@ impl Planner {
     fn on_claim_write(
         &mut self,
         addr: IpAddr,
-        key: &ServiceKey,
+        key: &ObjectKey,
         result: Result<Answer, Failure>,
         now: Now,
     ) {
@@ -252,7 +251,7 @@ impl Planner {
     /// A status was to be written. If it cannot be, an event is the only way to say so.
     fn on_status_written(
         &mut self,
-        key: ServiceKey,
+        key: ObjectKey,
         uid: Arc<str>,
         note: Option<Note>,
         result: Result<Answer, Failure>,
@@ -265,7 +264,7 @@ impl Planner {
 
     fn on_published(
         &mut self,
-        key: &ServiceKey,
+        key: &ObjectKey,
         note: Option<Note>,
         refusal: Option<Refusal>,
         result: Result<Answer, Failure>,
@@ -305,7 +304,7 @@ impl Planner {
     /// refused for the first time.
     fn on_cleaned_up(
         &mut self,
-        key: &ServiceKey,
+        key: &ObjectKey,
         version: Version,
         result: Result<Answer, Failure>,
         now: Now,
@@ -340,7 +339,7 @@ impl Planner {
         self.unbusy(addr);
     }
 
-    fn take_in_service(&mut self, key: &ServiceKey, answer: Answer) {
+    fn take_in_service(&mut self, key: &ObjectKey, answer: Answer) {
         match answer {
             // One that we do not know any more was removed by newer news. If it is back, the watch
             // will tell.
@@ -368,7 +367,7 @@ impl Planner {
     /// server asked to be left alone.
     fn delay_service(
         &mut self,
-        key: &ServiceKey,
+        key: &ObjectKey,
         refused: Option<Refusal>,
         wait: Duration,
         now: Now,
@@ -383,7 +382,7 @@ impl Planner {
 
     /// A webhook refuses every write of a claim. The pools say so, and one Service keeps trying
     /// often, so that the others need not.
-    fn block(&mut self, words: String, by: Option<&ServiceKey>) {
+    fn block(&mut self, words: String, by: Option<&ObjectKey>) {
         let probe = self.blocked.take().and_then(|blocked| blocked.probe);
         // The oldest, because it is served first.
         let probes = probe.into_iter().chain(by.cloned());
@@ -416,7 +415,7 @@ impl Planner {
         *next = delay.until.unwrap_or_default().max(*next);
     }
 
-    fn end_call(&mut self, key: &ServiceKey) {
+    fn end_call(&mut self, key: &ObjectKey) {
         if let Some(calls) = self.calls.get_mut(key) {
             *calls = calls.saturating_sub(1);
             if *calls == 0 {
@@ -447,7 +446,7 @@ fn refused(result: &Result<Answer, Failure>) -> Option<String> {
 }
 
 /// What to tell about a write of a Service that the API server refused.
-fn refused_write(key: ServiceKey, uid: Arc<str>, words: String) -> Note {
+fn refused_write(key: ObjectKey, uid: Arc<str>, words: String) -> Note {
     let refusal = Refusal::ServiceRefused(words);
     Note {
         about: About::Service { key, uid },

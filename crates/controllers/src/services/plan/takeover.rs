@@ -3,15 +3,16 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{
-    Decision, Effect, Now, Place, Planner, Refusal, RepairMode, ServiceKey, ServiceView,
+    Decision, Effect, Now, Place, Planner, Refusal, RepairMode, ServiceView,
     decide::{self, is_lease},
 };
+use crate::object::ObjectKey;
 
 /// What Services have in kube-vip's annotation without a claim.
 #[derive(Debug, Default)]
 pub(super) struct Annotations {
     /// The address of another that a Service has there.
-    contests: BTreeMap<ServiceKey, IpAddr>,
+    contests: BTreeMap<ObjectKey, IpAddr>,
     /// Whether all of them had a first turn.
     had_first_turn: bool,
 }
@@ -20,7 +21,7 @@ impl Planner {
     /// Takes what was left on a Service off it once the ledger is right about it.
     ///
     /// One that is being deleted waits for nothing: what it held is released when it is gone.
-    pub(super) fn plan_leftover(&mut self, key: &ServiceKey, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn plan_leftover(&mut self, key: &ObjectKey, now: Now, effects: &mut Vec<Effect>) {
         let Some(leftover) = self.world.leftovers.get(key) else { return };
         let delayed = self.clean_up_delays.get(key).is_some_and(|delay| delay.holds(now))
             || self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
@@ -97,7 +98,7 @@ impl Planner {
     }
 
     /// A Service has in its annotation the address of another, which is told so, or has it no more.
-    pub(super) fn contest(&mut self, key: &ServiceKey, addr: Option<IpAddr>) {
+    pub(super) fn contest(&mut self, key: &ObjectKey, addr: Option<IpAddr>) {
         let before = self.annotations.contests.get(key).copied();
         if before == addr {
             return;
@@ -116,7 +117,7 @@ impl Planner {
 
     /// Remembers what a Service has in the annotation before its status has it: that is a request, also
     /// if kube-vip announces it before we have answered.
-    pub(super) fn note_asked_first(&mut self, key: &ServiceKey, old: Option<&ServiceView>) {
+    pub(super) fn note_asked_first(&mut self, key: &ObjectKey, old: Option<&ServiceView>) {
         let view = self.world.services.get(key);
         let Some(view) = view.filter(|view| view.place == Place::Annotation) else {
             self.world.asked_first.remove_key(key);
@@ -139,13 +140,13 @@ impl Planner {
 
     /// Whether what a Service showed when it was a `LoadBalancer` must go before anything is released:
     /// it would be announced again the moment it became one again.
-    pub(super) fn must_be_hidden(&self, key: &ServiceKey) -> bool {
+    pub(super) fn must_be_hidden(&self, key: &ObjectKey) -> bool {
         let leftover = self.world.leftovers.get(key);
         leftover.is_some_and(|left| left.marked && self.world.is_left_to_us(key, left))
     }
 
     /// Whether nothing is left to be written into the ledger about a Service.
-    fn is_settled(&self, key: &ServiceKey) -> bool {
+    fn is_settled(&self, key: &ObjectKey) -> bool {
         let mut held = self.world.held.of(key);
         match self.world.service(key) {
             Some(service) => {
@@ -169,7 +170,7 @@ impl Planner {
 
     /// Whether a Service that is not there and in whose name something is claimed may yet come. One
     /// that is there and of another type does not.
-    pub(super) fn may_yet_come(&mut self, key: &ServiceKey, now: Now) -> bool {
+    pub(super) fn may_yet_come(&mut self, key: &ObjectKey, now: Now) -> bool {
         self.world.leftovers.get(key).is_none()
             && self.world.held.has(key)
             && self.absent.may_yet_come(key, now)

@@ -1,11 +1,13 @@
 use std::{sync::Arc, time::Duration};
 
-use super::super::{
-    fixtures::ip,
-    sim::{KINDS, Kind, Sim, Stored},
-    view::Request,
+use super::{
+    super::{
+        fixtures::ip,
+        sim::{KINDS, Kind, Sim, Stored},
+        view::Request,
+    },
+    *,
 };
-use super::*;
 
 mod annotation;
 mod fallback;
@@ -162,7 +164,7 @@ fn a_refused_request_keeps_the_old_address_and_says_why() {
         stored.view.request = Request::Addresses(vec![ip("10.0.0.0")]);
     });
     sim.settle();
-    let b = &sim.cluster.services[&ServiceKey::parse("shop/b").unwrap()].view;
+    let b = &sim.cluster.services[&ObjectKey::parse("shop/b").unwrap()].view;
     assert_eq!(b.shows, [ip("10.0.0.1")]);
     let condition = &b.conditions[0];
     assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "TakenBy"));
@@ -193,7 +195,7 @@ fn an_address_that_left_its_pool_stays_and_says_so() {
     sim.settle();
     sim.cluster.set_pool("IPGroup/a", "10.0.0.2-10.0.0.3", "");
     sim.settle();
-    let web = &sim.cluster.services[&ServiceKey::parse("shop/web").unwrap()].view;
+    let web = &sim.cluster.services[&ObjectKey::parse("shop/web").unwrap()].view;
     assert_eq!(web.shows, [ip("10.0.0.0")]);
     assert_eq!(web.conditions[0].reason, "OutsidePool");
     assert_eq!(web.conditions[0].status, "True");
@@ -201,7 +203,7 @@ fn an_address_that_left_its_pool_stays_and_says_so() {
 
 /// What a Service's condition says: status, reason and message.
 fn condition_of(sim: &Sim, key: &str) -> (String, String, String) {
-    let view = &sim.cluster.services[&ServiceKey::parse(key).unwrap()].view;
+    let view = &sim.cluster.services[&ObjectKey::parse(key).unwrap()].view;
     let condition = &view.conditions[0];
     (condition.status.clone(), condition.reason.clone(), condition.message.clone())
 }

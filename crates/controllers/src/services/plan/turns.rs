@@ -7,14 +7,18 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use landfall_ipam::PoolName;
 
-use super::{Decision, HolderView, Now, Planner, ServiceKey, decide, decide::with_terms};
+use super::{
+    Decision, HolderView, Now, Planner,
+    decide::{self, with_terms},
+};
+use crate::object::ObjectKey;
 
 /// What will be taken for a Service as soon as it can be, each with whom it would be taken for.
-pub(super) type Turns = BTreeMap<ServiceKey, Vec<(IpAddr, Option<PoolName>, HolderView)>>;
+pub(super) type Turns = BTreeMap<ObjectKey, Vec<(IpAddr, Option<PoolName>, HolderView)>>;
 
 impl Planner {
     /// Keeps what somebody who waits would take now, were it not for a call about him.
-    pub(super) fn keep_turn(&mut self, key: &ServiceKey, now: Now) {
+    pub(super) fn keep_turn(&mut self, key: &ObjectKey, now: Now) {
         let is_delayed = self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
         let waits = self.waiting.contains(key) && !is_delayed;
         let service = if waits { self.world.service(key) } else { None };
@@ -43,12 +47,12 @@ impl Planner {
     }
 
     /// The addresses that are kept for a Service until its call has ended.
-    pub(super) fn kept_until_its_turn(&self, key: &ServiceKey) -> Vec<IpAddr> {
+    pub(super) fn kept_until_its_turn(&self, key: &ObjectKey) -> Vec<IpAddr> {
         self.turns.get(key).into_iter().flatten().map(|(addr, ..)| *addr).collect()
     }
 
     /// Keeps nothing for a Service any more: it takes what it wants, or wants it no more.
-    pub(super) fn give_back(&mut self, key: &ServiceKey) {
+    pub(super) fn give_back(&mut self, key: &ObjectKey) {
         for (addr, pool, holder) in self.turns.remove(key).unwrap_or_default() {
             self.unbusy(addr);
             self.uncount_unless(false, pool.as_ref(), &holder, addr);

@@ -17,9 +17,10 @@ use super::super::{
     status,
     view::{
         ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
-        Reservation, ServiceKey, ServiceView, Tenure, Version,
+        Reservation, ServiceView, Tenure,
     },
 };
+use crate::object::{ObjectKey, Version};
 
 mod calls;
 
@@ -76,7 +77,7 @@ pub(super) const fn kind_of_outsider(who: &Outsider) -> OutsiderKind {
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Claim(IpAddr, Version, Option<ClaimView>),
-    Service(ServiceKey, Version, Option<Box<ServiceView>>, Option<Leftover>),
+    Service(ObjectKey, Version, Option<Box<ServiceView>>, Option<Leftover>),
     Pool(Box<PoolView>),
     NoPool(PoolName, Version),
     Namespace(String, Version, BTreeMap<String, String>),
@@ -134,7 +135,7 @@ impl Change {
 }
 
 /// Somebody of whom a claim would say an older version than it does.
-fn backwards(claim: &ClaimView, next: &[HolderView]) -> Option<ServiceKey> {
+fn backwards(claim: &ClaimView, next: &[HolderView]) -> Option<ObjectKey> {
     let older = |one: &&HolderView| {
         let mut before = claim.holders().iter().filter(|other| other.key == one.key);
         before.any(|other| other.seen > one.seen)
@@ -148,7 +149,7 @@ pub(in crate::services) struct Cluster {
     version: u64,
     uids: u64,
     pub(in crate::services) claims: BTreeMap<IpAddr, ClaimView>,
-    pub(in crate::services) services: BTreeMap<ServiceKey, Stored>,
+    pub(in crate::services) services: BTreeMap<ObjectKey, Stored>,
     pub(in crate::services) pools: BTreeMap<PoolName, PoolView>,
     /// Where pools have their Services shown.
     pub(super) place: Place,
@@ -245,7 +246,7 @@ impl Cluster {
 
     /// A user creates a Service; nothing happens if it is there.
     pub(in crate::services) fn create_service(&mut self, key: &str) {
-        let key = ServiceKey::parse(key).unwrap();
+        let key = ObjectKey::parse(key).unwrap();
         if self.services.contains_key(&key) {
             return;
         }
@@ -261,7 +262,7 @@ impl Cluster {
         key: &str,
         change: impl FnOnce(&mut Stored),
     ) {
-        let key = ServiceKey::parse(key).unwrap();
+        let key = ObjectKey::parse(key).unwrap();
         let Some(mut stored) = self.services.get(&key).cloned() else { return };
         change(&mut stored);
         if !stored.load_balancer {
@@ -275,7 +276,7 @@ impl Cluster {
     }
 
     pub(in crate::services) fn delete_service(&mut self, key: &str) {
-        let key = ServiceKey::parse(key).unwrap();
+        let key = ObjectKey::parse(key).unwrap();
         let Some(stored) = self.services.get(&key).cloned() else { return };
         if stored.finalizer {
             let view = ServiceView { deleting: true, ..stored.view };
@@ -289,7 +290,7 @@ impl Cluster {
 
     /// A user deletes a Service and creates it from the same manifest, before anybody looks.
     pub(in crate::services) fn recreate_service(&mut self, key: &str) {
-        let Some(old) = self.services.get(&ServiceKey::parse(key).unwrap()).cloned() else {
+        let Some(old) = self.services.get(&ObjectKey::parse(key).unwrap()).cloned() else {
             return;
         };
         self.delete_service(key);
@@ -386,14 +387,14 @@ impl Cluster {
         claim
     }
 
-    pub(super) fn live(&self, key: &ServiceKey) -> Option<ServiceView> {
+    pub(super) fn live(&self, key: &ObjectKey) -> Option<ServiceView> {
         self.services
             .get(key)
             .filter(|stored| stored.load_balancer)
             .map(|stored| stored.view.clone())
     }
 
-    fn answer(&self, key: &ServiceKey) -> Answer {
+    fn answer(&self, key: &ObjectKey) -> Answer {
         match self.services.get(key) {
             None => Answer::NoService,
             Some(stored) if stored.load_balancer => Answer::Service(stored.view.clone()),

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{VALID, delete, service, valid, vip, with};
-use crate::migration::{sim::Cluster, view::Key};
+use crate::{migration::sim::Cluster, object::ObjectKey};
 
 #[test]
 fn a_new_one_gets_an_address_and_a_copy_step_by_step() {
@@ -171,15 +171,15 @@ fn another_service_is_exposed_with_the_same_address() {
 
 #[test]
 fn changes_of_the_service_and_of_the_copy_are_brought_in_line() {
-    let copy = Key::new("shop", "web-keepalived-clone");
+    let copy = ObjectKey::new("shop", "web-keepalived-clone");
     for (case, key, patch) in [
         (
             "label",
-            Key::new("shop", "web"),
+            ObjectKey::new("shop", "web"),
             json!({"metadata": {"labels": {"app": null, "b": "c"}}}),
         ),
-        ("ports", Key::new("shop", "web"), json!({"spec": {"ports": [{"port": 81}]}})),
-        ("selector", Key::new("shop", "web"), json!({"spec": {"selector": {"app": null}}})),
+        ("ports", ObjectKey::new("shop", "web"), json!({"spec": {"ports": [{"port": 81}]}})),
+        ("selector", ObjectKey::new("shop", "web"), json!({"spec": {"selector": {"app": null}}})),
         ("the copy's addresses", copy.clone(), json!({"spec": {"externalIPs": ["10.0.0.9"]}})),
         ("the copy's type", copy.clone(), json!({"spec": {"type": "NodePort"}})),
     ] {

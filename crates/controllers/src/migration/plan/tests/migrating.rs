@@ -1,10 +1,12 @@
 use serde_json::{Value, json};
 
 use super::{MIGRATED, VALID, annotate, delete, service, valid, vip, with};
-use crate::migration::{
-    sim::Cluster,
-    view::Key,
-    world::{is_load_balancer, shows},
+use crate::{
+    migration::{
+        sim::Cluster,
+        world::{is_load_balancer, shows},
+    },
+    object::ObjectKey,
 };
 
 fn shown(cluster: &Cluster, key: &str) -> Vec<String> {
@@ -132,12 +134,12 @@ fn whatever_is_in_the_way_everything_stays_and_goes_on_when_it_is_gone() {
                     "spec": {"type": "LoadBalancer"},
                     "status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.6"}]}},
                 });
-                cluster.patch_service(&Key::new("shop", "web"), &balancer);
+                cluster.patch_service(&ObjectKey::new("shop", "web"), &balancer);
             },
             ("Migrating: preparing for migration", other),
             |cluster| {
                 let plain = json!({"spec": {"type": "ClusterIP"}, "status": null});
-                cluster.patch_service(&Key::new("shop", "web"), &plain);
+                cluster.patch_service(&ObjectKey::new("shop", "web"), &plain);
             },
         ),
         (
@@ -145,14 +147,14 @@ fn whatever_is_in_the_way_everything_stays_and_goes_on_when_it_is_gone() {
             |cluster| {
                 cluster.group("p", "10.0.0.0/29", &[]);
                 cluster.patch_service(
-                    &Key::new("shop", "web"),
+                    &ObjectKey::new("shop", "web"),
                     &json!({"spec": {"type": "LoadBalancer"}}),
                 );
             },
             ("Migrating: preparing for migration", other),
             |cluster| {
                 cluster.patch_service(
-                    &Key::new("shop", "web"),
+                    &ObjectKey::new("shop", "web"),
                     &json!({"spec": {"type": "ClusterIP"}}),
                 );
             },
@@ -182,12 +184,12 @@ fn a_service_that_can_have_no_address_is_left_alone_until_it_can() {
             |cluster| {
                 cluster.group("p", "10.0.0.0/29", &[]);
                 let alias = json!({"spec": {"type": "ExternalName", "externalName": "a.example"}});
-                cluster.patch_service(&Key::new("shop", "web"), &alias);
+                cluster.patch_service(&ObjectKey::new("shop", "web"), &alias);
             },
             ("Migrating: preparing for migration", alias),
             |cluster| {
                 let plain = json!({"spec": {"type": "ClusterIP", "externalName": null}});
-                cluster.patch_service(&Key::new("shop", "web"), &plain);
+                cluster.patch_service(&ObjectKey::new("shop", "web"), &plain);
             },
         ),
         (
@@ -230,7 +232,7 @@ fn what_is_done_already_is_not_done_again() {
                     "spec": {"type": "LoadBalancer"},
                     "status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}},
                 });
-                cluster.patch_service(&Key::new("shop", "web"), &balancer);
+                cluster.patch_service(&ObjectKey::new("shop", "web"), &balancer);
             },
             &["convert", "stop_asking"],
         ),
@@ -246,7 +248,9 @@ fn what_is_done_already_is_not_done_again() {
         for word in never {
             assert!(!cluster.trace.contains(word), "{case}: {:?}", cluster.trace);
         }
-        assert!(!cluster.world.claims.get(&addr).unwrap().is_kept_for(&Key::new("shop", "web")));
+        assert!(
+            !cluster.world.claims.get(&addr).unwrap().is_kept_for(&ObjectKey::new("shop", "web"))
+        );
     }
 }
 
@@ -314,8 +318,10 @@ fn what_the_allocator_says_about_the_service_is_said_here_too() {
         "type": "landfall.dev/Allocated", "status": "False", "reason": "LedgerRefused",
         "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z",
     });
-    cluster
-        .patch_service(&Key::new("shop", "web"), &json!({"status": {"conditions": [condition]}}));
+    cluster.patch_service(
+        &ObjectKey::new("shop", "web"),
+        &json!({"status": {"conditions": [condition]}}),
+    );
     let vip = cluster.vip("shop/web").clone();
     let step = crate::migration::plan::plan(&cluster.world, &vip).unwrap();
     cluster.apply(&vip, &step);
@@ -332,7 +338,7 @@ fn a_claim_that_was_handed_over_in_vain_comes_back() {
         "spec": {"type": "LoadBalancer"},
         "status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.6"}]}},
     });
-    cluster.patch_service(&Key::new("shop", "web"), &elsewhere);
+    cluster.patch_service(&ObjectKey::new("shop", "web"), &elsewhere);
     cluster.settle();
     assert_eq!(whose(&cluster, "10.0.0.1"), "VirtualIP shop/web");
     assert!(cluster.is_shown("10.0.0.1".parse().unwrap()));
@@ -420,7 +426,7 @@ fn one_that_was_migrated_stays_so_whatever_becomes_of_the_service() {
         cluster.trace.clear();
         match change {
             None => drop(cluster.remove_service("shop/web")),
-            Some(patch) => cluster.patch_service(&Key::new("shop", "web"), &patch),
+            Some(patch) => cluster.patch_service(&ObjectKey::new("shop", "web"), &patch),
         }
         cluster.remove_claim("10.0.0.1");
         cluster.settle();

@@ -4,7 +4,10 @@ use landfall_api::virtualip::State;
 use serde_json::{Value, json};
 
 use super::{MIGRATED, service, vip, with};
-use crate::migration::{sim::Cluster, view::Key, world::shows};
+use crate::{
+    migration::{sim::Cluster, world::shows},
+    object::ObjectKey,
+};
 
 const CLAIMS: [&str; 6] =
     ["virtualip's, old", "virtualip's", "service's, old", "service's", "kept", "gone"];
@@ -81,7 +84,7 @@ fn left_behind(
 #[test]
 fn every_state_leads_to_the_same_end_and_the_address_is_never_lost() {
     let addr = "10.0.0.1".parse().unwrap();
-    let key = Key::new("shop", "web");
+    let key = ObjectKey::new("shop", "web");
     let states = State::ALL.into_iter().map(Some).chain([None]);
     let mut followed = 0;
     for state in states {

@@ -148,7 +148,7 @@ fn an_address_from_the_pool_of_others_stays_where_it_is_shown() {
         sim.cluster
             .edit_service(&name, |stored| stored.view = stored.view.clone().showing(&["10.0.0.2"]));
         sim.settle();
-        let stored = &sim.cluster.services[&ServiceKey::new(namespace, "web")];
+        let stored = &sim.cluster.services[&ObjectKey::new(namespace, "web")];
         assert_eq!(stored.view.place, place, "{namespace}");
         assert_eq!(shown_by(&sim, &name), ["10.0.0.2"]);
         assert_eq!(sim.cluster.claims.len(), 1, "{namespace}");
@@ -275,7 +275,7 @@ fn who_gets_what_another_pool_has_by_now_shows_it_where_that_one_says() {
     sim.cluster.create_service("shop/second");
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/second"), ["10.0.0.1"]);
-    let second = &sim.cluster.services[&ServiceKey::parse("shop/second").unwrap()];
+    let second = &sim.cluster.services[&ObjectKey::parse("shop/second").unwrap()];
     assert_eq!(second.view.place, Place::Annotation);
 }
 

@@ -1,6 +1,7 @@
 //! How often something is tried that does not succeed.
 
 use super::*;
+use crate::object::Version;
 use crate::services::effect::{Answer, Failure};
 
 /// A moment as short as news and answers are apart on a real network.

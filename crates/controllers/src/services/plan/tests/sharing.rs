@@ -1,7 +1,6 @@
 //! Several Services on one address.
 
 use jiff::SignedDuration;
-
 use landfall_ipam::Family;
 
 use super::*;
@@ -238,7 +237,7 @@ fn who_needs_both_families_gets_the_second_while_another_takes_what_it_asks_for(
     sim.cluster.delete_pool(&PoolName::new("IPGroup/a"));
     sim.settle();
     sim.cluster.create_service("shop/older");
-    let key = ServiceKey::parse("shop/both").unwrap();
+    let key = ObjectKey::parse("shop/both").unwrap();
     let born = sim.cluster.services[&key].view.created - SignedDuration::from_secs(1);
     sim.cluster.edit_service("shop/older", |stored| stored.view.created = born);
     sim.cluster.edit_service("shop/both", |stored| {

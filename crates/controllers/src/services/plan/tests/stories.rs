@@ -127,7 +127,7 @@ fn happen(sim: &mut Sim, step: &Step) {
             sim.cluster.set_pool("IPGroup/a", ranges, excluded);
         }
         Step::Reserve(what, service, how) => {
-            let name = ServiceKey::parse(&name(*service)).unwrap().name().to_owned();
+            let name = ObjectKey::parse(&name(*service)).unwrap().name().to_owned();
             let expires = (how % 2 == 0).then(|| sim.wall() + jiff::SignedDuration::from_secs(9));
             let name = (how % 3 > 0).then_some(name);
             let reservation =

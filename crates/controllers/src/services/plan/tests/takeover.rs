@@ -50,7 +50,7 @@ fn a_finalizer_leaves_a_service_only_after_the_ledger_is_right() {
         }
         sim.settle();
         assert_eq!(sim.cluster.writes, writes, "{case}");
-        let left = sim.cluster.services.get(&ServiceKey::parse("shop/web").unwrap());
+        let left = sim.cluster.services.get(&ObjectKey::parse("shop/web").unwrap());
         assert_eq!(left.is_none(), deleted, "{case}");
         assert!(left.is_none_or(|stored| !stored.finalizer), "{case}");
         assert_eq!(sim.cluster.violations().len(), 0, "{case}");
@@ -104,7 +104,7 @@ fn what_an_unfinished_virtual_ip_has_is_neither_released_nor_given() {
     legacy_claim(&mut sim, "10.0.0.0", "shop/cart");
     sim.cluster.create_service("shop/cart");
     sim.cluster.edit_service("shop/cart", |stored| stored.load_balancer = false);
-    let virtual_ip = Outsider::VirtualIp(ServiceKey::new("shop", "cart-vip"));
+    let virtual_ip = Outsider::VirtualIp(ObjectKey::new("shop", "cart-vip"));
     sim.cluster.set_outsider(&virtual_ip, &[ip("10.0.0.0"), ip("10.0.0.1")]);
     sim.cluster.create_service("shop/other");
     sim.settle();
@@ -157,7 +157,7 @@ fn a_holder_is_told_once_of_who_has_its_address_in_an_annotation() {
             sim.settle();
         }
         let told = |sim: &Sim, key: &str| {
-            let stored = &sim.cluster.services[&ServiceKey::parse(key).unwrap()];
+            let stored = &sim.cluster.services[&ObjectKey::parse(key).unwrap()];
             stored.view.conditions.first().map(|said| said.reason.clone())
         };
         assert_eq!(told(&sim, "shop/first").as_deref(), Some("AlsoShown"), "{asked_pool:?}");

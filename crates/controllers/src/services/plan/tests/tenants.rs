@@ -40,18 +40,18 @@ fn annotate(sim: &mut Sim, key: &str, addr: &str) {
 }
 
 fn externals(sim: &mut Sim, key: &str, addrs: &[&str]) {
-    let key = ServiceKey::parse(key).unwrap();
+    let key = ObjectKey::parse(key).unwrap();
     let addrs: Vec<_> = addrs.iter().map(|addr| ip(addr)).collect();
     sim.cluster.set_outsider(&Outsider::External(key, "uid".into()), &addrs);
 }
 
 fn reason(sim: &Sim, key: &str) -> String {
-    let stored = &sim.cluster.services[&ServiceKey::parse(key).unwrap()];
+    let stored = &sim.cluster.services[&ObjectKey::parse(key).unwrap()];
     stored.view.conditions.first().map(|said| said.reason.clone()).unwrap_or_default()
 }
 
 fn message(sim: &Sim, key: &str) -> String {
-    let stored = &sim.cluster.services[&ServiceKey::parse(key).unwrap()];
+    let stored = &sim.cluster.services[&ObjectKey::parse(key).unwrap()];
     stored.view.conditions.first().map(|said| said.message.clone()).unwrap_or_default()
 }
 
@@ -104,7 +104,7 @@ fn without_kube_vip_its_annotation_is_a_request_like_any_other() {
         sim.cluster.create_service("shop/web");
         annotate(&mut sim, "shop/web", addr);
         sim.settle();
-        let stored = &sim.cluster.services[&ServiceKey::parse("shop/web").unwrap()];
+        let stored = &sim.cluster.services[&ObjectKey::parse("shop/web").unwrap()];
         let in_status: Vec<_> = stored.view.announced.iter().map(ToString::to_string).collect();
         match outcome {
             Ok(addr) => assert_eq!(in_status, [addr], "{case}"),
@@ -225,14 +225,14 @@ fn setting_and_removing_an_annotation_rewrites_no_service_beyond_the_tenants_rig
         sim.cluster.create_service("evil/web");
         sim.settle();
         let before: Vec<_> = ["shop/a", "shop/b"]
-            .map(|key| sim.cluster.services[&ServiceKey::parse(key).unwrap()].view.version)
+            .map(|key| sim.cluster.services[&ObjectKey::parse(key).unwrap()].view.version)
             .to_vec();
         for addr in ["10.0.0.0", "10.0.0.1", "10.0.0.0"] {
             annotate(&mut sim, "evil/web", addr);
             sim.settle();
         }
         let after: Vec<_> = ["shop/a", "shop/b"]
-            .map(|key| sim.cluster.services[&ServiceKey::parse(key).unwrap()].view.version)
+            .map(|key| sim.cluster.services[&ObjectKey::parse(key).unwrap()].view.version)
             .to_vec();
         assert_eq!(before, after, "{place:?}");
     }
@@ -419,7 +419,7 @@ fn services_that_share_against_todays_rules_keep_their_address_and_say_so() {
     local("shop/a", 80, &mut sim);
     local("other/b", 443, &mut sim);
     for key in ["shop/a", "other/b"] {
-        let view = &sim.cluster.services[&ServiceKey::parse(key).unwrap()].view;
+        let view = &sim.cluster.services[&ObjectKey::parse(key).unwrap()].view;
         let holder = status::holder_now(view);
         let holders = sim.cluster.claims.get(&ip("10.0.0.1")).map(|claim| claim.holders().to_vec());
         let holders = holders.unwrap_or_default().into_iter().chain([holder]).collect();

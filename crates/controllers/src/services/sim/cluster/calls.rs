@@ -7,11 +7,12 @@ use landfall_ipam::Family;
 use super::{
     super::super::{
         effect::{Answer, Effect, Failure, Then},
-        view::{ClaimView, HolderView, Place, Request, ServiceKey, ServiceView, Version},
+        view::{ClaimView, HolderView, Place, Request, ServiceView},
         wish::may_release,
     },
     Change, Cluster, Stored, backwards,
 };
+use crate::object::{ObjectKey, Version};
 
 impl Cluster {
     /// Does a call, as the API server would. A release is two: `read` is what its first half saw.
@@ -35,7 +36,7 @@ impl Cluster {
                     Some(claim) => {
                         let back = backwards(claim, holders);
                         self.wrongs
-                            .extend(back.map(|key: ServiceKey| format!("{key} seen backwards")));
+                            .extend(back.map(|key: ObjectKey| format!("{key} seen backwards")));
                         self.writes.push("touch");
                         let claim = self.put_claim(*addr, pool.clone(), holders.clone());
                         Ok(Answer::Claim(if *end_reservation {
@@ -175,7 +176,7 @@ impl Cluster {
     }
 
     /// The Service, if it is still that one at that version.
-    fn service_at(&self, key: &ServiceKey, uid: &str, version: Version) -> Result<Stored, Failure> {
+    fn service_at(&self, key: &ObjectKey, uid: &str, version: Version) -> Result<Stored, Failure> {
         let stored = self.services.get(key).cloned().ok_or(Failure::NotFound)?;
         let same = stored.view.version == version && *stored.view.uid == *uid;
         if same { Ok(stored) } else { Err(Failure::Conflict) }
