@@ -4,6 +4,7 @@ mod absent;
 pub mod blind;
 mod engine;
 pub mod history;
+mod index;
 pub mod kinds;
 pub mod leadership;
 pub mod migration;
@@ -11,6 +12,7 @@ mod object;
 pub mod permissions;
 pub mod readiness;
 pub mod services;
+mod store;
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 use self::{
     apply::Applier,
     effect::{Answer, Effect, Failure, Report},
-    plan::{News, Planner, Watched},
+    plan::{News, Planner},
     queue::Queue,
 };
 pub use self::{
@@ -27,6 +27,7 @@ use crate::{
     history::{History, Known},
     kinds,
     object::{ObjectKey, Version},
+    store::Watched,
 };
 
 mod annotate;
@@ -42,7 +43,6 @@ mod fixtures;
 mod fuzz;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod index;
 mod lean;
 mod metrics;
 #[cfg(test)]
@@ -57,7 +57,6 @@ pub mod rig;
 #[cfg(test)]
 mod sim;
 pub(crate) mod status;
-pub(crate) mod store;
 pub(crate) mod view;
 mod waiting;
 pub(crate) mod watch;
@@ -191,7 +190,7 @@ impl Work for Allocator {
     type Done = Done;
 
     fn on_news(&mut self, news: News) {
-        if let News::Claims(Watched::Is(_, version, _) | Watched::IsNot(_, version)) = &news {
+        if let News::Claims(Watched::Present(_, version, _) | Watched::Gone(_, version)) = &news {
             self.history.saw_claim(self.past, version.0);
         }
         self.planner.on_news(news);

@@ -24,10 +24,10 @@ use crate::{
     engine::Now,
     object::{ObjectKey, Version},
     services::{
-        plan::{Delay, Watched, delay_after},
-        store::{Put, Source},
+        plan::{Delay, delay_after},
         view::PoolView,
     },
+    store::{Put, Source, Watched},
 };
 
 /// Everything the planner is told by watches.
@@ -171,7 +171,7 @@ impl Planner {
             Answer::Claim(claim) => self.put_claim(claim, Source::Own),
             Answer::Released => {
                 if let Effect::Release { claim, .. } = effect
-                    && let Some(old) = self.world.claims.bury(&claim.addr, claim.version)
+                    && let Some(old) = self.world.claims.deleted(&claim.addr, claim.version)
                 {
                     self.claim_left(&old);
                 }
@@ -182,7 +182,7 @@ impl Planner {
                     && let Some(known) = self.world.services.get(copy)
                 {
                     let version = Version::of(&known.metadata);
-                    self.world.services.bury(copy, version);
+                    self.world.services.deleted(copy, version);
                     self.wake_in(copy.namespace());
                 }
             }
@@ -205,8 +205,8 @@ impl Planner {
     fn on_virtual_ips(&mut self, watched: Watched<ObjectKey, VirtualIpView>) {
         match watched {
             Watched::ListBegins => self.world.virtual_ips.begin_list(),
-            Watched::Is(_, _, vip) => self.put_virtual_ip(vip, Source::Watch),
-            Watched::IsNot(key, version) => {
+            Watched::Present(_, _, vip) => self.put_virtual_ip(vip, Source::Watch),
+            Watched::Gone(key, version) => {
                 if self.world.virtual_ips.remove(&key, version, false).is_some() {
                     self.virtual_ip_left(&key);
                 }
@@ -251,10 +251,10 @@ impl Planner {
     fn on_mappings(&mut self, watched: Watched<Arc<str>, MappingView>) {
         match watched {
             Watched::ListBegins => self.world.mappings.begin_list(),
-            Watched::Is(name, version, mapping) => {
+            Watched::Present(name, version, mapping) => {
                 self.world.mappings.put(name, version, mapping, Source::Watch);
             }
-            Watched::IsNot(name, version) => {
+            Watched::Gone(name, version) => {
                 self.world.mappings.remove(&name, version, false);
             }
             Watched::ListEnds => drop(self.world.mappings.end_list()),
@@ -265,7 +265,7 @@ impl Planner {
     fn on_groups(&mut self, watched: Watched<PoolName, Box<PoolView>>) {
         match watched {
             Watched::ListBegins => self.world.groups.begin_list(),
-            Watched::Is(name, version, group) => {
+            Watched::Present(name, version, group) => {
                 let generation = group.generation;
                 let put = self.world.groups.put(name, version, *group, Source::Watch);
                 // The status of a pool is written often and says nothing new.
@@ -274,7 +274,7 @@ impl Planner {
                     return;
                 }
             }
-            Watched::IsNot(name, version) => {
+            Watched::Gone(name, version) => {
                 self.world.groups.remove(&name, version, false);
             }
             Watched::ListEnds => drop(self.world.groups.end_list()),
@@ -285,8 +285,8 @@ impl Planner {
     fn on_claims(&mut self, watched: Watched<IpAddr, ClaimView>) {
         match watched {
             Watched::ListBegins => self.world.claims.begin_list(),
-            Watched::Is(_, _, claim) => self.put_claim(claim, Source::Watch),
-            Watched::IsNot(addr, version) => {
+            Watched::Present(_, _, claim) => self.put_claim(claim, Source::Watch),
+            Watched::Gone(addr, version) => {
                 let pinned = self.calls.values().any(|(about, _)| *about == Some(addr));
                 if let Some(old) = self.world.claims.remove(&addr, version, pinned) {
                     self.claim_left(&old);
@@ -326,8 +326,8 @@ impl Planner {
     fn on_services(&mut self, watched: Watched<ObjectKey, Box<Service>>) {
         match watched {
             Watched::ListBegins => self.world.services.begin_list(),
-            Watched::Is(_, _, service) => self.put_service(*service, Source::Watch),
-            Watched::IsNot(key, version) => {
+            Watched::Present(_, _, service) => self.put_service(*service, Source::Watch),
+            Watched::Gone(key, version) => {
                 let pinned = self.calls.values().any(|(_, about)| about.as_ref() == Some(&key));
                 let old = self.world.services.remove(&key, version, pinned);
                 self.no_longer_shown(old.as_ref());

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     object::{ObjectKey, Version},
-    services::store::Source,
+    store::Source,
 };
 
 /// More steps than any `VirtualIP` may need.

@@ -17,7 +17,8 @@ use crate::{
     kinds::{self, Served},
     object::{ObjectKey, Version},
     readiness::Listed,
-    services::{plan::Watched, watch::feed},
+    services::watch::feed,
+    store::Watched,
 };
 
 /// `VirtualIPs`, as long as their kind is served: claims of them can be left without it.
@@ -33,8 +34,8 @@ pub(super) async fn virtual_ips(
             let gone = (ObjectKey::of(object.meta()), Version::of(object.meta()));
             // One that cannot be read counts as absent.
             match observe::virtual_ip(object) {
-                Some(view) => Watched::Is(view.key.clone(), view.version, view),
-                None => Watched::IsNot(gone.0, gone.1),
+                Some(view) => Watched::Present(view.key.clone(), view.version, view),
+                None => Watched::Gone(gone.0, gone.1),
             }
         };
         let watch = (api.clone(), Config::default());
@@ -60,7 +61,7 @@ pub(super) async fn mappings(
     let watching = || async {
         let read = |object: DeserializeGuard<GroupSegmentMapping>| {
             let view = observe::mapping(&object);
-            Watched::Is(view.name.clone(), view.version, view)
+            Watched::Present(view.name.clone(), view.version, view)
         };
         let watch = (api.clone(), Config::default());
         let (news, listed) = (news.clone(), listed.clone());
@@ -80,7 +81,7 @@ pub(super) async fn groups(client: Client, news: mpsc::Sender<News>, listed: Lis
     let api: Api<DeserializeGuard<IPGroup>> = Api::all(client);
     let read = |object: DeserializeGuard<IPGroup>| {
         let view = observe::pool(&object);
-        Watched::Is(view.name.clone(), view.version, Box::new(view))
+        Watched::Present(view.name.clone(), view.version, Box::new(view))
     };
     kind("ipgroups", (api, Config::default()), news, listed, News::Groups, read).await;
 }
@@ -92,11 +93,11 @@ pub(super) async fn claims(client: Client, news: mpsc::Sender<News>, listed: Lis
             Event::Init => Some(Watched::ListBegins),
             Event::InitDone => Some(Watched::ListEnds),
             Event::Apply(ip) | Event::InitApply(ip) => {
-                observe::claim(&ip).map(|claim| Watched::Is(claim.addr, claim.version, claim))
+                observe::claim(&ip).map(|claim| Watched::Present(claim.addr, claim.version, claim))
             }
             Event::Delete(ip) => {
                 let version = Version::of(ip.meta());
-                name::parse(&ip.name_any()).ok().map(|addr| Watched::IsNot(addr, version))
+                name::parse(&ip.name_any()).ok().map(|addr| Watched::Gone(addr, version))
             }
         };
         watched.map(News::Claims).into_iter().collect()
@@ -107,7 +108,7 @@ pub(super) async fn claims(client: Client, news: mpsc::Sender<News>, listed: Lis
 pub(super) async fn services(client: Client, news: mpsc::Sender<News>, listed: Listed) {
     let read = |object: Service| {
         let key: ObjectKey = ObjectKey::of(&object.metadata);
-        Watched::Is(key, Version::of(&object.metadata), Box::new(observe::service(object)))
+        Watched::Present(key, Version::of(&object.metadata), Box::new(observe::service(object)))
     };
     let watch = (Api::<Service>::all(client), Config::default());
     kind("services", watch, news, listed, News::Services, read).await;
@@ -130,8 +131,8 @@ async fn kind<K, Id, View>(
             Event::InitDone => Watched::ListEnds,
             Event::Apply(object) | Event::InitApply(object) => read(object),
             Event::Delete(object) => match read(object) {
-                Watched::Is(id, version, _) | Watched::IsNot(id, version) => {
-                    Watched::IsNot(id, version)
+                Watched::Present(id, version, _) | Watched::Gone(id, version) => {
+                    Watched::Gone(id, version)
                 }
                 other @ (Watched::ListBegins | Watched::ListEnds) => other,
             },

@@ -9,10 +9,7 @@ use super::{
     observe,
     view::{ClaimView, MappingView, VirtualIpView},
 };
-use crate::{
-    object::ObjectKey,
-    services::{store::Store, view::PoolView},
-};
+use crate::{object::ObjectKey, services::view::PoolView, store::Store};
 
 /// The newest known objects.
 #[derive(Debug, Default)]

@@ -13,14 +13,11 @@ use std::{
 use jiff::Timestamp;
 use landfall_ipam::{PoolName, Reason, Refusal};
 
+pub(crate) use self::due::{Delay, delay_after};
 pub use self::repair::RepairMode;
 use self::{
     confirm::Doubts, damp::Damper, due::Tries, remind::Reminders, repair::Repair,
     takeover::Annotations, turns::Turns,
-};
-pub(crate) use self::{
-    due::{Delay, delay_after},
-    news::Watched,
 };
 pub(super) use self::{news::News, repair::summary};
 use super::{
@@ -28,7 +25,6 @@ use super::{
     effect::{About, Effect, Note, Then},
     permissions::KUBE_VIP_NAMESPACE,
     status,
-    store::Source,
     view::{
         ClaimView, HolderView, Leftover, Place, PoolView, Request, Reservation, ServiceView, Tenure,
     },

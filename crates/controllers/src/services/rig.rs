@@ -22,13 +22,14 @@ use landfall_ipam::{AddrRange, Family};
 use super::{
     effect::{Answer, Effect, Failure, Report},
     observe,
-    plan::{News, Planner, Watched},
+    plan::{News, Planner},
     status::holder_now,
     view::{ClaimView, Outsider, OutsiderKind, PoolSource, PoolView, ServiceView},
 };
 use crate::{
     engine::Now,
     object::{ObjectKey, Version},
+    store::Watched,
 };
 
 const NAMESPACE: &str = "shop";
@@ -98,9 +99,9 @@ impl PlannerRig {
         let Some(service) = self.newcomers.pop() else { return Duration::ZERO };
         let key = ObjectKey::of(&service.metadata);
         let version = Version(self.next_version());
-        let external = Watched::IsNot(Outsider::External(key.clone(), "".into()), version);
+        let external = Watched::Gone(Outsider::External(key.clone(), "".into()), version);
         self.tell(vec![
-            News::Services(Watched::IsNot(key, version)),
+            News::Services(Watched::Gone(key, version)),
             News::Outsiders(OutsiderKind::ExternalIps, external),
         ])
     }
@@ -197,13 +198,14 @@ impl PlannerRig {
             }
             Effect::Release { claim: ClaimView { addr, .. }, .. } | Effect::Expire { addr, .. } => {
                 let version = Version(self.next_version());
-                let gone = News::Claims(Watched::IsNot(*addr, version));
+                let gone = News::Claims(Watched::Gone(*addr, version));
                 (Ok(Answer::Released { by: None }), vec![gone])
             }
             Effect::PoolStatus { status, .. } => {
                 self.pool.status = Some(status.clone());
                 let view = self.written_pool();
-                let echo = Watched::Is(view.name.clone(), view.version, Box::new(view.clone()));
+                let echo =
+                    Watched::Present(view.name.clone(), view.version, Box::new(view.clone()));
                 (Ok(Answer::Pool(Box::new(view))), vec![News::Pools(PoolSource::IpGroups, echo)])
             }
             // No Service here has a finalizer, and kube-vip announces none.
@@ -226,7 +228,7 @@ impl PlannerRig {
         let Some(view) = observe::claim(&self.claim(addr, pool, holders)) else {
             return (Err(Failure::NotFound), Vec::new());
         };
-        let echo = News::Claims(Watched::Is(addr, view.version, view.clone()));
+        let echo = News::Claims(Watched::Present(addr, view.version, view.clone()));
         (Ok(Answer::Claim(view)), vec![echo])
     }
 
@@ -284,18 +286,18 @@ impl PlannerRig {
         let mut hear = |news| self.planner.on_news(news);
         hear(News::Claims(Watched::ListBegins));
         for claim in claims {
-            hear(News::Claims(Watched::Is(claim.addr, claim.version, claim)));
+            hear(News::Claims(Watched::Present(claim.addr, claim.version, claim)));
         }
         hear(News::Claims(Watched::ListEnds));
         hear(News::Services(Watched::ListBegins));
         for service in services {
-            hear(News::Services(Watched::Is(service.key.clone(), service.version, service)));
+            hear(News::Services(Watched::Present(service.key.clone(), service.version, service)));
         }
         hear(News::Services(Watched::ListEnds));
         for source in PoolSource::ALL {
             hear(News::Pools(source, Watched::ListBegins));
         }
-        let pool = Watched::Is(pool.name.clone(), pool.version, Box::new(pool));
+        let pool = Watched::Present(pool.name.clone(), pool.version, Box::new(pool));
         hear(News::Pools(PoolSource::IpGroups, pool));
         for source in PoolSource::ALL {
             hear(News::Pools(source, Watched::ListEnds));
@@ -315,8 +317,8 @@ impl PlannerRig {
 fn watched(service: &Service) -> Vec<News> {
     let key = ObjectKey::of(&service.metadata);
     let version = Version::of(&service.metadata);
-    let is = observe::service(service).map(|view| Watched::Is(key.clone(), version, view));
-    let external = Watched::IsNot(Outsider::External(key, "".into()), version);
+    let is = observe::service(service).map(|view| Watched::Present(key.clone(), version, view));
+    let external = Watched::Gone(Outsider::External(key, "".into()), version);
     let external = News::Outsiders(OutsiderKind::ExternalIps, external);
     is.map(News::Services).into_iter().chain([external]).collect()
 }

@@ -15,11 +15,11 @@ pub(super) use self::cluster::{Cluster, KINDS, Kind, Stored};
 use self::cluster::{SOURCE, kind_of_outsider};
 use super::{
     effect::{Answer, Effect, Failure, Note, Report},
-    plan::{News, Planner, RepairMode, Settings, Watched},
+    plan::{News, Planner, RepairMode, Settings},
     view::{OutsiderKind, Place, PoolSource, Request, ServiceView},
     world::Tenancy,
 };
-use crate::{engine::Now, object::ObjectKey};
+use crate::{engine::Now, object::ObjectKey, store::Watched};
 
 mod cluster;
 
@@ -139,7 +139,7 @@ impl Sim {
             Kind::Claims => {
                 news.push(News::Claims(Watched::ListBegins));
                 news.extend(cluster.claims.values().map(|claim| {
-                    News::Claims(Watched::Is(claim.addr, claim.version, claim.clone()))
+                    News::Claims(Watched::Present(claim.addr, claim.version, claim.clone()))
                 }));
                 news.push(News::Claims(Watched::ListEnds));
             }
@@ -148,16 +148,16 @@ impl Sim {
                 news.extend(cluster.services.values().map(|stored| {
                     let (key, version) = (stored.view.key.clone(), stored.view.version);
                     News::Services(if stored.load_balancer {
-                        Watched::Is(key, version, stored.view.clone())
+                        Watched::Present(key, version, stored.view.clone())
                     } else {
-                        Watched::IsNot(key, version)
+                        Watched::Gone(key, version)
                     })
                 }));
                 news.push(News::Services(Watched::ListEnds));
                 news.push(News::Leftovers(Watched::ListBegins));
                 news.extend(cluster.services.values().filter_map(|stored| {
                     let (key, leftover) = (stored.view.key.clone(), stored.leftover()?);
-                    Some(News::Leftovers(Watched::Is(key, leftover.version, leftover)))
+                    Some(News::Leftovers(Watched::Present(key, leftover.version, leftover)))
                 }));
                 news.push(News::Leftovers(Watched::ListEnds));
             }
@@ -167,7 +167,7 @@ impl Sim {
                 }
                 news.extend(cluster.pools.values().map(|pool| {
                     let (name, version) = (pool.name.clone(), pool.version);
-                    News::Pools(SOURCE, Watched::Is(name, version, Box::new(pool.clone())))
+                    News::Pools(SOURCE, Watched::Present(name, version, Box::new(pool.clone())))
                 }));
                 for source in PoolSource::ALL {
                     news.push(News::Pools(source, Watched::ListEnds));
@@ -176,7 +176,7 @@ impl Sim {
             Kind::Namespaces => {
                 news.push(News::Namespaces(Watched::ListBegins));
                 news.extend(cluster.namespaces.iter().map(|(name, (version, labels))| {
-                    News::Namespaces(Watched::Is(name.clone(), *version, labels.clone()))
+                    News::Namespaces(Watched::Present(name.clone(), *version, labels.clone()))
                 }));
                 news.push(News::Namespaces(Watched::ListEnds));
             }
@@ -188,7 +188,10 @@ impl Sim {
                     let of_kind =
                         cluster.outsiders.iter().filter(|(who, _)| kind_of_outsider(who) == kind);
                     news.extend(of_kind.map(|(who, (version, addrs))| {
-                        News::Outsiders(kind, Watched::Is(who.clone(), *version, addrs.clone()))
+                        News::Outsiders(
+                            kind,
+                            Watched::Present(who.clone(), *version, addrs.clone()),
+                        )
                     }));
                     news.push(News::Outsiders(kind, Watched::ListEnds));
                 }
@@ -208,7 +211,7 @@ impl Sim {
             .collect();
         let version = self.cluster.next();
         for operator in &mut self.operators {
-            let is = Watched::Is("kubernetes".to_owned(), version, ranges.clone());
+            let is = Watched::Present("kubernetes".to_owned(), version, ranges.clone());
             operator.planner.on_news(News::ServiceRanges(is));
         }
     }

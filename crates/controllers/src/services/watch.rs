@@ -26,7 +26,7 @@ use super::{
     KubeVip,
     lean::LeanService,
     observe,
-    plan::{News, Watched},
+    plan::News,
     view::{Outsider, OutsiderKind, PoolSource},
 };
 use crate::{
@@ -34,6 +34,7 @@ use crate::{
     kinds::{self, Served},
     object::{ObjectKey, Version},
     readiness::Listed,
+    store::Watched,
 };
 
 /// Claims per page of a list. Each page is a round trip and is held in memory as a whole; claims are
@@ -64,9 +65,9 @@ pub(super) fn claims(
             Event::Init => Some(Watched::ListBegins),
             Event::InitDone => Some(Watched::ListEnds),
             Event::Apply(ip) | Event::InitApply(ip) => {
-                observe::claim(&ip).map(|claim| Watched::Is(claim.addr, claim.version, claim))
+                observe::claim(&ip).map(|claim| Watched::Present(claim.addr, claim.version, claim))
             }
-            Event::Delete(ip) => addr(&ip).map(|addr| Watched::IsNot(addr, version(&ip))),
+            Event::Delete(ip) => addr(&ip).map(|addr| Watched::Gone(addr, version(&ip))),
         };
         watched.map(News::Claims).into_iter().collect()
     })
@@ -92,11 +93,13 @@ pub(super) fn services(
             Event::Apply(object) | Event::InitApply(object) => {
                 let object = Service::from(object);
                 let watched = match observe::service(&object) {
-                    Some(view) => Watched::Is(view.key.clone(), view.version, view),
+                    Some(view) => Watched::Present(view.key.clone(), view.version, view),
                     None => gone(&object),
                 };
                 let left = match observe::leftover(&object) {
-                    Some(left) => Watched::Is(ObjectKey::of(&object.metadata), left.version, left),
+                    Some(left) => {
+                        Watched::Present(ObjectKey::of(&object.metadata), left.version, left)
+                    }
                     None => gone(&object),
                 };
                 let external = observe::external_ips(&object);
@@ -149,9 +152,9 @@ pub(super) async fn service_ranges(
                 Event::InitDone => Watched::ListEnds,
                 Event::Apply(object) | Event::InitApply(object) => {
                     let ranges = observe::service_ranges(&object);
-                    Watched::Is(object.name_any(), version(&object), ranges)
+                    Watched::Present(object.name_any(), version(&object), ranges)
                 }
-                Event::Delete(object) => Watched::IsNot(object.name_any(), version(&object)),
+                Event::Delete(object) => Watched::Gone(object.name_any(), version(&object)),
             })]
         })
         .await;
@@ -238,8 +241,8 @@ where
             Event::InitDone => Watched::ListEnds,
             Event::Apply(object) | Event::InitApply(object) => read(&object),
             Event::Delete(object) => match read(&object) {
-                Watched::Is(who, version, _) | Watched::IsNot(who, version) => {
-                    Watched::IsNot(who, version)
+                Watched::Present(who, version, _) | Watched::Gone(who, version) => {
+                    Watched::Gone(who, version)
                 }
                 Watched::ListBegins | Watched::ListEnds => return Vec::new(),
             },
@@ -249,7 +252,7 @@ where
 }
 
 fn gone<V>(object: &Service) -> Watched<ObjectKey, V> {
-    Watched::IsNot(ObjectKey::of(&object.metadata), Version::of(&object.metadata))
+    Watched::Gone(ObjectKey::of(&object.metadata), Version::of(&object.metadata))
 }
 
 /// Watches the one `ConfigMap` that holds pools. Each of its versions is a list of them.
@@ -266,7 +269,7 @@ pub(super) fn pool_map(
         let (begins, ends) = (Watched::ListBegins, Watched::ListEnds);
         let pools = |map: &ConfigMap| {
             let views = observe::kube_vip::pools(map, &classes).into_iter();
-            views.map(|view| Watched::Is(view.name.clone(), view.version, Box::new(view)))
+            views.map(|view| Watched::Present(view.name.clone(), view.version, Box::new(view)))
         };
         let items: Vec<_> = match event {
             Event::Init => vec![begins],
@@ -298,11 +301,11 @@ pub(super) fn pools(
                 Event::InitDone => Watched::ListEnds,
                 Event::Apply(group) | Event::InitApply(group) => {
                     let (name, version, view): (PoolName, _, _) = is(group);
-                    Watched::Is(name, version, Box::new(view))
+                    Watched::Present(name, version, Box::new(view))
                 }
                 Event::Delete(group) => {
                     let (name, version, _) = is(group);
-                    Watched::IsNot(name, version)
+                    Watched::Gone(name, version)
                 }
             },
         )]
@@ -325,11 +328,11 @@ pub(super) fn namespaces(
             Event::InitDone => Watched::ListEnds,
             Event::Apply(meta) | Event::InitApply(meta) => {
                 let (name, version) = key(&meta);
-                Watched::Is(name, version, meta.metadata.labels.unwrap_or_default())
+                Watched::Present(name, version, meta.metadata.labels.unwrap_or_default())
             }
             Event::Delete(meta) => {
                 let (name, version) = key(&meta);
-                Watched::IsNot(name, version)
+                Watched::Gone(name, version)
             }
         })]
     })

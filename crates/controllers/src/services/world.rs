@@ -14,16 +14,14 @@ use super::{
     audience::Audience,
     classes::Classes,
     external::Externals,
-    index::Index,
     observe::kube_vip::is_of_map,
-    store::Store,
     view::{
         ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
         ServiceView, Setter,
     },
     wish::asks_for_other_pools,
 };
-use crate::object::ObjectKey;
+use crate::{index::Index, object::ObjectKey, store::Store};
 
 /// What is known, with our own unechoed writes laid over it.
 #[derive(Debug, Default)]

@@ -49,7 +49,7 @@ fn claim(uid: &str, version: u64) -> ClaimView {
 }
 
 fn is(claim: ClaimView) -> News {
-    News::Claims(Watched::Is(claim.addr, claim.version, claim))
+    News::Claims(Watched::Present(claim.addr, claim.version, claim))
 }
 
 fn service(addrs: &[&str], version: u64) -> News {
@@ -58,7 +58,11 @@ fn service(addrs: &[&str], version: u64) -> News {
         "spec": {"externalIPs": addrs},
     }))
     .unwrap();
-    News::Services(Watched::Is(ObjectKey::of(&object.metadata), Version(version), Box::new(object)))
+    News::Services(Watched::Present(
+        ObjectKey::of(&object.metadata),
+        Version(version),
+        Box::new(object),
+    ))
 }
 
 fn known(vip: VirtualIpView) -> Planner {
@@ -69,11 +73,11 @@ fn known(vip: VirtualIpView) -> Planner {
 }
 
 fn there(vip: VirtualIpView) -> News {
-    News::VirtualIps(Watched::Is(vip.key.clone(), vip.version, vip))
+    News::VirtualIps(Watched::Present(vip.key.clone(), vip.version, vip))
 }
 
 fn gone(version: u64) -> News {
-    News::VirtualIps(Watched::IsNot(ObjectKey::new("shop", "web"), Version(version)))
+    News::VirtualIps(Watched::Gone(ObjectKey::new("shop", "web"), Version(version)))
 }
 
 #[test]

@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use landfall_ipam::{AddrSet, PoolName};
 
-use super::{About, ClaimView, Effect, Leftover, Note, Planner, PoolView, ServiceView, Source};
+use super::{About, ClaimView, Effect, Leftover, Note, Planner, PoolView, ServiceView};
 use crate::{
     object::{ObjectKey, Version},
     services::{
         decide::is_lease,
-        store::Put,
         view::{Outsider, OutsiderKind, PoolSource},
     },
+    store::{Put, Source, Watched},
 };
 
 /// The reason of an event about addresses in `spec.externalIPs` that do not count as taken.
@@ -19,21 +19,10 @@ const EXTERNAL_IGNORED: &str = "ExternalIPIgnored";
 /// Addresses that such an event names.
 const TOLD: usize = 3;
 
-/// A change of one watched object.
-#[derive(Debug)]
-pub(crate) enum Watched<K, V> {
-    ListBegins,
-    ListEnds,
-    /// It is there, in this version.
-    Is(K, Version, V),
-    /// It is not there any more, or no longer of the sort we keep.
-    IsNot(K, Version),
-}
-
 impl Watched<Outsider, Vec<IpAddr>> {
     /// An outsider without addresses need not be remembered.
     pub(crate) fn has(who: Outsider, version: Version, addrs: Vec<IpAddr>) -> Self {
-        if addrs.is_empty() { Self::IsNot(who, version) } else { Self::Is(who, version, addrs) }
+        if addrs.is_empty() { Self::Gone(who, version) } else { Self::Present(who, version, addrs) }
     }
 }
 
@@ -70,10 +59,10 @@ impl Planner {
     fn on_claims(&mut self, watched: Watched<IpAddr, ClaimView>) {
         match watched {
             Watched::ListBegins => self.world.claims.begin_list(),
-            Watched::Is(addr, version, claim) => {
+            Watched::Present(addr, version, claim) => {
                 self.put_claim(addr, version, claim, Source::Watch);
             }
-            Watched::IsNot(addr, version) => {
+            Watched::Gone(addr, version) => {
                 let pinned = self.world.is_busy(addr);
                 if let Some(old) = self.world.claims.remove(&addr, version, pinned) {
                     self.claim_left(&old);
@@ -210,10 +199,10 @@ impl Planner {
     fn on_services(&mut self, watched: Watched<ObjectKey, ServiceView>) {
         match watched {
             Watched::ListBegins => self.world.services.begin_list(),
-            Watched::Is(key, version, service) => {
+            Watched::Present(key, version, service) => {
                 self.put_service(&key, version, service, Source::Watch);
             }
-            Watched::IsNot(key, version) => {
+            Watched::Gone(key, version) => {
                 if let Some(old) = self.world.services.remove(&key, version, false) {
                     self.service_left(&old);
                 }
@@ -304,11 +293,11 @@ impl Planner {
                     self.leftover_gone(&key);
                 }
             }
-            Watched::Is(key, version, leftover) => {
+            Watched::Present(key, version, leftover) => {
                 leftovers.put(key.clone(), version, leftover, Source::Watch);
                 self.mark(&key);
             }
-            Watched::IsNot(key, version) => {
+            Watched::Gone(key, version) => {
                 if leftovers.remove(&key, version, false).is_some() {
                     self.leftover_gone(&key);
                     self.repair.stir(&key);
@@ -328,8 +317,10 @@ impl Planner {
         let pools = self.world.pools.entry(source).or_default();
         match watched {
             Watched::ListBegins => pools.begin_list(),
-            Watched::Is(name, version, pool) => self.put_pool(name, version, *pool, Source::Watch),
-            Watched::IsNot(name, version) => {
+            Watched::Present(name, version, pool) => {
+                self.put_pool(name, version, *pool, Source::Watch);
+            }
+            Watched::Gone(name, version) => {
                 if pools.remove(&name, version, false).is_some() {
                     self.pool_left(&name);
                 }
@@ -380,11 +371,11 @@ impl Planner {
                 self.world.namespaces.end_list();
                 return;
             }
-            Watched::IsNot(name, version) => {
+            Watched::Gone(name, version) => {
                 self.world.namespaces.remove(&name, version, false);
                 return;
             }
-            Watched::Is(name, version, labels) => {
+            Watched::Present(name, version, labels) => {
                 let old = self.world.namespaces.put(name.clone(), version, labels, Source::Watch);
                 let Put::New(old) = old else { return };
                 if old.as_ref() == self.world.namespaces.get(&name) {
@@ -405,13 +396,13 @@ impl Planner {
                 false
             }
             Watched::ListEnds => !store.end_list().vanished.is_empty(),
-            Watched::Is(name, version, ranges) => {
+            Watched::Present(name, version, ranges) => {
                 match store.put(name.clone(), version, ranges, Source::Watch) {
-                    Put::Late => false,
+                    Put::Stale => false,
                     Put::New(old) => old.as_ref() != store.get(&name),
                 }
             }
-            Watched::IsNot(name, version) => store.remove(&name, version, false).is_some(),
+            Watched::Gone(name, version) => store.remove(&name, version, false).is_some(),
         };
         if changed {
             self.world.rebuild_service_ranges();
@@ -425,7 +416,7 @@ impl Planner {
         &self,
         watched: Watched<Outsider, Vec<IpAddr>>,
     ) -> Watched<Outsider, Vec<IpAddr>> {
-        let Watched::Is(who @ Outsider::ClusterIp(_), version, mut addrs) = watched else {
+        let Watched::Present(who @ Outsider::ClusterIp(_), version, mut addrs) = watched else {
             return watched;
         };
         addrs.retain(|addr| !self.world.book.cluster_ips().contains(*addr));
@@ -441,16 +432,16 @@ impl Planner {
                 (Vec::new(), None)
             }
             Watched::ListEnds => (store.end_list().vanished, None),
-            Watched::Is(who, version, addrs) => {
+            Watched::Present(who, version, addrs) => {
                 match store.put(who.clone(), version, addrs.clone(), Source::Watch) {
-                    Put::Late => return,
+                    Put::Stale => return,
                     Put::New(old) => {
                         let gone = old.map(|old| (who.clone(), old));
                         (gone.into_iter().collect(), Some((who, addrs)))
                     }
                 }
             }
-            Watched::IsNot(who, version) => {
+            Watched::Gone(who, version) => {
                 let old = store.remove(&who, version, false);
                 (old.map(|old| (who, old)).into_iter().collect(), None)
             }

@@ -3,12 +3,13 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use super::{
-    About, Blocked, Busy, ClaimView, Effect, Note, Now, Planner, PoolName, Refusal, Source,
+    About, Blocked, Busy, ClaimView, Effect, Note, Now, Planner, PoolName, Refusal,
     due::{Delay, PROBE_TRIES, delay_after},
 };
 use crate::{
     object::{ObjectKey, Version},
     services::effect::{Answer, Failure, Report},
+    store::Source,
 };
 
 impl Planner {
@@ -80,7 +81,9 @@ impl Planner {
                 match result {
                     Ok(Answer::NoService) => {
                         self.looked_at(&key);
-                        if let Some(old) = known.and_then(|at| self.world.services.bury(&key, at)) {
+                        if let Some(old) =
+                            known.and_then(|at| self.world.services.deleted(&key, at))
+                        {
                             self.service_left(&old);
                         }
                     }
@@ -127,7 +130,7 @@ impl Planner {
         match result {
             Ok(Answer::Released { .. }) => {
                 self.unblock();
-                if let Some(old) = self.world.claims.bury(&addr, version) {
+                if let Some(old) = self.world.claims.deleted(&addr, version) {
                     self.claim_left(&old);
                 }
                 self.unbusy(addr);
@@ -224,7 +227,7 @@ impl Planner {
                 self.confirm(addr);
             }
             Ok(Answer::NoClaim) => {
-                if let Some(old) = known.and_then(|at| self.world.claims.bury(&addr, at)) {
+                if let Some(old) = known.and_then(|at| self.world.claims.deleted(&addr, at)) {
                     self.claim_left(&old);
                 }
                 self.unbusy(addr);
@@ -313,7 +316,7 @@ impl Planner {
         match result {
             Ok(answer) => {
                 self.clean_up_delays.remove(key);
-                self.world.leftovers.bury(key, version);
+                self.world.leftovers.deleted(key, version);
                 self.repair.stir(key);
                 self.take_in_service(key, answer);
             }

@@ -13,14 +13,17 @@ use landfall_ipam::{ClaimFact, HolderFact, Pool, PoolName, Violation, check, cla
 use super::super::{
     effect::Answer,
     fixtures,
-    plan::{News, Watched},
+    plan::News,
     status,
     view::{
         ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
         Reservation, ServiceView, Tenure,
     },
 };
-use crate::object::{ObjectKey, Version};
+use crate::{
+    object::{ObjectKey, Version},
+    store::Watched,
+};
 
 mod calls;
 
@@ -98,35 +101,35 @@ impl Change {
     pub(super) fn news(&self) -> Vec<News> {
         vec![match self.clone() {
             Self::Claim(addr, version, Some(claim)) => {
-                News::Claims(Watched::Is(addr, version, claim))
+                News::Claims(Watched::Present(addr, version, claim))
             }
-            Self::Claim(addr, version, None) => News::Claims(Watched::IsNot(addr, version)),
+            Self::Claim(addr, version, None) => News::Claims(Watched::Gone(addr, version)),
             Self::Service(key, version, service, leftover) => {
                 return vec![
                     News::Services(match service {
-                        Some(service) => Watched::Is(key.clone(), version, *service),
-                        None => Watched::IsNot(key.clone(), version),
+                        Some(service) => Watched::Present(key.clone(), version, *service),
+                        None => Watched::Gone(key.clone(), version),
                     }),
                     News::Leftovers(match leftover {
-                        Some(leftover) => Watched::Is(key, version, leftover),
-                        None => Watched::IsNot(key, version),
+                        Some(leftover) => Watched::Present(key, version, leftover),
+                        None => Watched::Gone(key, version),
                     }),
                 ];
             }
             Self::Pool(pool) => {
-                News::Pools(SOURCE, Watched::Is(pool.name.clone(), pool.version, pool))
+                News::Pools(SOURCE, Watched::Present(pool.name.clone(), pool.version, pool))
             }
-            Self::NoPool(name, version) => News::Pools(SOURCE, Watched::IsNot(name, version)),
+            Self::NoPool(name, version) => News::Pools(SOURCE, Watched::Gone(name, version)),
             Self::Namespace(name, version, labels) => {
-                News::Namespaces(Watched::Is(name, version, labels))
+                News::Namespaces(Watched::Present(name, version, labels))
             }
             Self::Outsider(who, version, addrs) => {
                 let kind = kind_of_outsider(&who);
                 News::Outsiders(
                     kind,
                     match addrs {
-                        Some(addrs) => Watched::Is(who, version, addrs),
-                        None => Watched::IsNot(who, version),
+                        Some(addrs) => Watched::Present(who, version, addrs),
+                        None => Watched::Gone(who, version),
                     },
                 )
             }

@@ -10,7 +10,7 @@ use std::{
 
 /// Values by key, in order. A key without values is not in it.
 #[derive(Debug)]
-pub(super) struct Index<K, V>(BTreeMap<K, Values<V>>);
+pub(crate) struct Index<K, V>(BTreeMap<K, Values<V>>);
 
 /// A set of its own would take as much memory for one value as for eleven, and there is one such
 /// for every Service.
@@ -67,7 +67,7 @@ impl<K, V> Default for Index<K, V> {
 
 impl<K: Ord, V: Ord> Index<K, V> {
     /// Adds a value; says whether it is new.
-    pub(super) fn insert(&mut self, key: K, value: V) -> bool {
+    pub(crate) fn insert(&mut self, key: K, value: V) -> bool {
         match self.0.entry(key) {
             Vacant(vacant) => {
                 vacant.insert(Values::One(value));
@@ -78,7 +78,7 @@ impl<K: Ord, V: Ord> Index<K, V> {
     }
 
     /// Takes a value out; says whether it was there.
-    pub(super) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q, value: &V) -> bool
+    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q, value: &V) -> bool
     where
         K: Borrow<Q>,
     {
@@ -101,7 +101,7 @@ impl<K: Ord, V: Ord> Index<K, V> {
     }
 
     /// Takes a key out with all its values.
-    pub(super) fn remove_key<Q: Ord + ?Sized>(&mut self, key: &Q)
+    pub(crate) fn remove_key<Q: Ord + ?Sized>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
     {
@@ -109,7 +109,7 @@ impl<K: Ord, V: Ord> Index<K, V> {
     }
 
     /// The values of a key.
-    pub(super) fn of<'a, Q: Ord + ?Sized>(
+    pub(crate) fn of<'a, Q: Ord + ?Sized>(
         &'a self,
         key: &Q,
     ) -> impl DoubleEndedIterator<Item = &'a V> + use<'a, Q, K, V>
@@ -120,7 +120,7 @@ impl<K: Ord, V: Ord> Index<K, V> {
     }
 
     /// How many values a key has.
-    pub(super) fn count<Q: Ord + ?Sized>(&self, key: &Q) -> usize
+    pub(crate) fn count<Q: Ord + ?Sized>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
     {
@@ -128,7 +128,7 @@ impl<K: Ord, V: Ord> Index<K, V> {
     }
 
     /// Whether a key has any.
-    pub(super) fn has<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    pub(crate) fn has<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
     {
@@ -136,7 +136,7 @@ impl<K: Ord, V: Ord> Index<K, V> {
     }
 
     /// Whether a key has this value.
-    pub(super) fn contains<Q: Ord + ?Sized>(&self, key: &Q, value: &V) -> bool
+    pub(crate) fn contains<Q: Ord + ?Sized>(&self, key: &Q, value: &V) -> bool
     where
         K: Borrow<Q>,
     {
@@ -144,12 +144,12 @@ impl<K: Ord, V: Ord> Index<K, V> {
     }
 
     /// The keys that have values.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
         self.0.keys()
     }
 
     /// The keys that have this value, of however many there are.
-    pub(super) fn keys_with(&self, value: &V) -> Vec<K>
+    pub(crate) fn keys_with(&self, value: &V) -> Vec<K>
     where
         K: Clone,
     {

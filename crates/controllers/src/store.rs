@@ -7,6 +7,17 @@ use std::collections::BTreeMap;
 
 use crate::object::Version;
 
+/// A change of one watched object.
+#[derive(Debug)]
+pub(crate) enum Watched<K, V> {
+    ListBegins,
+    ListEnds,
+    /// It is there, in this version.
+    Present(K, Version, V),
+    /// It is not there any more, or no longer of the sort we keep.
+    Gone(K, Version),
+}
+
 /// Who told us of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -27,7 +38,7 @@ struct Entry<V> {
 
 /// What is left of a removed object: news up to its version is late.
 #[derive(Debug)]
-struct Grave {
+struct Tombstone {
     floor: Version,
     period: u64,
     until: Until,
@@ -46,14 +57,14 @@ enum Until {
 #[derive(Debug)]
 pub(crate) struct Store<K, V> {
     entries: BTreeMap<K, Entry<V>>,
-    graves: BTreeMap<K, Grave>,
+    tombstones: BTreeMap<K, Tombstone>,
     period: u64,
     listed: bool,
 }
 
 impl<K, V> Default for Store<K, V> {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), graves: BTreeMap::new(), period: 0, listed: false }
+        Self { entries: BTreeMap::new(), tombstones: BTreeMap::new(), period: 0, listed: false }
     }
 }
 
@@ -61,7 +72,7 @@ impl<K, V> Default for Store<K, V> {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Put<V> {
     /// We knew that one or a newer one.
-    Late,
+    Stale,
     /// It is now the newest, and replaced this.
     New(Option<V>),
 }
@@ -103,16 +114,16 @@ impl<K: Ord + Clone, V> Store<K, V> {
                 if source == Source::Watch && version == entry.version {
                     entry.source = Source::Watch;
                 }
-                return Put::Late;
+                return Put::Stale;
             }
             let old = std::mem::replace(&mut *entry.value, value);
             (entry.version, entry.period, entry.source) = (version, period, source);
             return Put::New(Some(old));
         }
-        if self.graves.get(&key).is_some_and(|grave| version <= grave.floor) {
-            return Put::Late;
+        if self.tombstones.get(&key).is_some_and(|tombstone| version <= tombstone.floor) {
+            return Put::Stale;
         }
-        self.graves.remove(&key);
+        self.tombstones.remove(&key);
         self.entries.insert(key, Entry { version, value: Box::new(value), period, source });
         Put::New(None)
     }
@@ -127,34 +138,34 @@ impl<K: Ord + Clone, V> Store<K, V> {
         if known.is_some_and(|known| version < known) {
             return None;
         }
-        self.graves.remove(key);
+        self.tombstones.remove(key);
         if pinned {
-            self.dig(key, version, Until::CallEnded);
+            self.set_tombstone(key, version, Until::CallEnded);
         }
         self.entries.remove(key).map(|entry| *entry.value)
     }
 
     /// Takes in our own deletion of exactly this version. Late news of it is dropped until the
     /// watch has shown the deletion.
-    pub(crate) fn bury(&mut self, key: &K, version: Version) -> Option<V> {
+    pub(crate) fn deleted(&mut self, key: &K, version: Version) -> Option<V> {
         if self.entries.get(key).is_some_and(|entry| entry.version == version) {
-            self.dig(key, version, Until::WatchCaughtUp);
+            self.set_tombstone(key, version, Until::WatchCaughtUp);
             return self.entries.remove(key).map(|entry| *entry.value);
         }
         // The watch was faster: it has shown the deletion, or what came after it.
-        self.graves.remove(key);
+        self.tombstones.remove(key);
         None
     }
 
     /// No call about the object is under way any more, so nothing older can come by that way.
     pub(crate) fn unpin(&mut self, key: &K) {
-        if self.graves.get(key).is_some_and(|grave| grave.until == Until::CallEnded) {
-            self.graves.remove(key);
+        if self.tombstones.get(key).is_some_and(|tombstone| tombstone.until == Until::CallEnded) {
+            self.tombstones.remove(key);
         }
     }
 
-    fn dig(&mut self, key: &K, floor: Version, until: Until) {
-        self.graves.insert(key.clone(), Grave { floor, period: self.period, until });
+    fn set_tombstone(&mut self, key: &K, floor: Version, until: Until) {
+        self.tombstones.insert(key.clone(), Tombstone { floor, period: self.period, until });
     }
 
     /// A list begins: what it does not show and we knew before has vanished.
@@ -166,7 +177,7 @@ impl<K: Ord + Clone, V> Store<K, V> {
     pub(crate) fn end_list(&mut self) -> ListEnd<K, V> {
         self.listed = true;
         let period = self.period;
-        self.graves.retain(|_, grave| grave.period == period);
+        self.tombstones.retain(|_, tombstone| tombstone.period == period);
         let mut unsure = Vec::new();
         let mut gone = Vec::new();
         for (key, entry) in &self.entries {
@@ -198,8 +209,8 @@ mod tests {
     fn the_newest_version_wins_whoever_told_it() {
         let mut store = Words::default();
         assert_eq!(store.put("a", v(5), "written", Source::Own), Put::New(None));
-        assert_eq!(store.put("a", v(4), "late", Source::Watch), Put::Late);
-        assert_eq!(store.put("a", v(5), "echo", Source::Watch), Put::Late);
+        assert_eq!(store.put("a", v(4), "late", Source::Watch), Put::Stale);
+        assert_eq!(store.put("a", v(5), "echo", Source::Watch), Put::Stale);
         assert_eq!(store.get(&"a"), Some(&"written"));
         assert_eq!(store.put("a", v(6), "newer", Source::Watch), Put::New(Some("written")));
     }
@@ -208,8 +219,8 @@ mod tests {
     fn a_late_deletion_does_not_touch_what_was_made_anew() {
         let mut store = Words::default();
         store.put("a", v(3), "first", Source::Watch);
-        assert_eq!(store.bury(&"a", v(3)), Some("first"));
-        assert_eq!(store.put("a", v(3), "late news of the first", Source::Watch), Put::Late);
+        assert_eq!(store.deleted(&"a", v(3)), Some("first"));
+        assert_eq!(store.put("a", v(3), "late news of the first", Source::Watch), Put::Stale);
         assert_eq!(store.put("a", v(9), "second", Source::Own), Put::New(None));
         assert_eq!(store.remove(&"a", v(4), false), None, "deletion of the first");
         assert_eq!(store.get(&"a"), Some(&"second"));
@@ -221,29 +232,29 @@ mod tests {
         let mut store = Words::default();
         store.put("a", v(3), "first", Source::Watch);
         store.remove(&"a", v(7), true);
-        assert_eq!(store.put("a", v(5), "answer", Source::Own), Put::Late);
+        assert_eq!(store.put("a", v(5), "answer", Source::Own), Put::Stale);
         store.unpin(&"a");
-        assert!(store.graves.is_empty());
+        assert!(store.tombstones.is_empty());
     }
 
     #[test]
     fn our_deletion_and_its_echo_leave_nothing_behind() {
         let mut store = Words::default();
         store.put("a", v(3), "first", Source::Watch);
-        store.bury(&"a", v(3));
+        store.deleted(&"a", v(3));
         store.unpin(&"a");
         assert_eq!(
             store.put("a", v(2), "late", Source::Watch),
-            Put::Late,
+            Put::Stale,
             "the watch is still behind"
         );
         store.remove(&"a", v(4), false);
-        assert!(store.graves.is_empty());
+        assert!(store.tombstones.is_empty());
 
         store.put("b", v(3), "first", Source::Watch);
         store.remove(&"b", v(4), true); // the echo first, the answer after it
-        store.bury(&"b", v(3));
-        assert!(store.graves.is_empty());
+        store.deleted(&"b", v(3));
+        assert!(store.tombstones.is_empty());
     }
 
     #[test]
