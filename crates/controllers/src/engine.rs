@@ -1,20 +1,34 @@
-//! The loop that every controller runs: news in, effects out, reports in.
+//! The loop that every planner runs in: news in, effects out, reports in.
 //!
-//! One task plans, because everything that must agree is decided in one place; the calls it asks for
-//! run side by side.
+//! One task plans, because everything that must agree is decided in one place; the calls that a planner
+//! asks for run side by side. The engine owns what happens to an effect: its turn, its deadline, the
+//! question whether we lead, the log and the metrics. A planner only plans.
 
-use std::{panic, time::Duration};
+use std::{future::Future, panic, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use kube::Client;
 use tokio::{
     sync::mpsc,
     task::{JoinError, JoinSet},
     time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{debug, info, warn};
 
-use crate::{leadership::Leadership, services::effect::Failure};
+pub(crate) use self::lanes::Lane;
+use self::lanes::{Lanes, Next};
+pub use self::metrics::Metrics;
+use crate::{
+    call::{self, Failure},
+    event::Event,
+    history::{History, Known},
+    leadership::Leadership,
+    object::Version,
+};
+
+mod lanes;
+mod metrics;
 
 /// News the watches may run ahead of the planner.
 pub(crate) const NEWS: usize = 1024;
@@ -22,6 +36,8 @@ pub(crate) const NEWS: usize = 1024;
 const STOP_GRACE: Duration = Duration::from_secs(4);
 /// A time that never comes while the process runs: when it does, the loop merely goes round once.
 const FAR_OFF: Duration = Duration::from_hours(1);
+/// How often a planner shows what it knows.
+const SHOW_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The two clocks a plan needs: one for what people read, one that never jumps.
 #[derive(Clone, Copy, Debug)]
@@ -31,116 +47,334 @@ pub(crate) struct Now {
     pub uptime: Duration,
 }
 
-/// What an engine drives: a planner and how its effects are done.
-pub(crate) trait Work {
-    /// Its name in the log.
+/// One guarded, idempotent call. Everything is decided; performing it has nothing left to choose.
+pub(crate) trait Call: std::fmt::Debug + Send + Sync + 'static {
+    /// What a call that went through tells.
+    type Answer: Send + 'static;
+
+    /// What goes first when more waits than may be in flight: the lowest.
+    fn rank(&self) -> u8;
+    /// The effect's name in the log and in metrics.
+    fn label(&self) -> &'static str;
+    /// The object that the log names.
+    fn object(&self) -> String;
+
+    fn lane(&self) -> Lane {
+        Lane::Kube
+    }
+
+    fn deadline(&self) -> Duration {
+        call::DEADLINE
+    }
+
+    /// Whether the log tells of the call without being asked for details.
+    fn matters_to_users(&self) -> bool {
+        false
+    }
+
+    /// A version than which the answer cannot be older, unless history went back.
+    fn floor(&self) -> Floor {
+        Floor::None
+    }
+
+    /// The version of the object that the answer is about.
+    fn version_of(&self, _answer: &Self::Answer) -> Option<Version> {
+        None
+    }
+
+    /// Performs the call, once: what a failure means is the planner's to decide.
+    fn perform(
+        &self,
+        client: &Client,
+    ) -> impl Future<Output = Result<Self::Answer, Failure>> + Send;
+}
+
+/// What was known before a call was sent of the object that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Floor {
+    None,
+    /// The object at this version.
+    Version(Version),
+    /// The newest claim: one that is created now is newer than all there were.
+    NewestClaim,
+}
+
+/// An effect and what came of it.
+#[derive(Debug)]
+pub(crate) struct Report<E: Call> {
+    pub effect: E,
+    pub result: Result<E::Answer, Failure>,
+}
+
+/// What a planner asks for.
+#[derive(Debug)]
+pub(crate) struct Plan<E> {
+    pub effects: Vec<E>,
+    pub events: Vec<Event>,
+}
+
+impl<E> Default for Plan<E> {
+    fn default() -> Self {
+        Self { effects: Vec::new(), events: Vec::new() }
+    }
+}
+
+/// Decides, and does nothing. The engine does what it asks for.
+pub(crate) trait Planner {
+    /// The planner's name in the log and in metrics.
     const NAME: &'static str;
     type News;
-    /// What a call comes back with.
-    type Done: Send + 'static;
+    type Effect: Call;
 
+    /// Takes in what a watch told.
     fn on_news(&mut self, news: Self::News);
-    fn on_done(&mut self, done: Self::Done, now: Now);
-    /// Looks at everything anew, as after gaining leadership.
+    /// Takes in what came of an effect.
+    fn on_report(&mut self, report: Report<Self::Effect>, now: Now, out: &mut Plan<Self::Effect>);
+    /// Decides about everything again, as after gaining leadership.
     fn reconsider_all(&mut self);
     /// Decides what to do. Only asked while we lead.
-    fn plan(&mut self, now: Now);
-    /// Sends of what was decided as much as may be under way at once.
-    fn start(&mut self, calls: &mut Calls<Self::Done>);
-    /// The uptime at which there is something to do even if nothing happens.
-    fn next_due(&self, leading: bool) -> Option<Duration>;
-    /// A round is over.
-    fn show(&mut self, _uptime: Duration) {}
+    fn plan(&mut self, now: Now, out: &mut Plan<Self::Effect>);
+    /// The uptime at which there is something to decide even if nothing happens.
+    fn next_due(&self) -> Option<Duration>;
+    /// Brings gauges in line with what is known. Asked now and then, not after every step of a burst.
+    fn show(&self) {}
 }
 
-/// Calls under way.
-pub(crate) struct Calls<D> {
-    set: JoinSet<D>,
-    leadership: Leadership,
+/// What the engine works with.
+pub(crate) struct Tools {
+    pub client: Client,
+    /// Which process reports an event.
+    pub instance: Arc<str>,
+    pub leadership: Leadership,
+    pub history: History,
+    pub metrics: Metrics,
 }
 
-impl<D: Send + 'static> Calls<D> {
-    pub(crate) fn len(&self) -> usize {
-        self.set.len()
+/// Works until `stop`, or until nothing tells any news any more.
+pub(crate) async fn run<P: Planner>(
+    planner: P,
+    tools: Tools,
+    mut news: mpsc::Receiver<P::News>,
+    stop: CancellationToken,
+) {
+    let mut leadership = tools.leadership.clone();
+    let mut engine = Engine::new(planner, tools);
+    let mut batch = Vec::new();
+    loop {
+        let due =
+            engine.next_due().map_or_else(|| Instant::now() + FAR_OFF, |at| engine.began + at);
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = leadership.changed() => engine.leads(leadership.is_leader()),
+            Some(ended) = engine.calls.join_next() => engine.on_ended(ended),
+            count = news.recv_many(&mut batch, NEWS) => {
+                if count == 0 {
+                    break;
+                }
+                for item in batch.drain(..) {
+                    engine.planner.on_news(item);
+                }
+            }
+            () = sleep_until(due) => {}
+        }
+        if engine.leading && leadership.is_leader() {
+            engine.plan();
+        }
+        engine.send();
+        engine.show();
+    }
+    // A write whose answer we throw away costs the next leader a look.
+    let until = Instant::now() + STOP_GRACE;
+    while let Ok(Some(_)) = timeout_at(until, engine.calls.join_next()).await {}
+}
+
+/// A call that has ended.
+enum Ended<E: Call> {
+    Effect {
+        lane: Lane,
+        report: Report<E>,
+        /// What was known when it was sent of the object that it is about.
+        known: Known,
+    },
+    Event(Result<(), Failure>),
+}
+
+struct Engine<P: Planner> {
+    planner: P,
+    tools: Tools,
+    lanes: Lanes<P::Effect>,
+    calls: JoinSet<Ended<P::Effect>>,
+    began: Instant,
+    leading: bool,
+    /// When the planner last showed what it knows, and whether something happened since.
+    shown_at: Option<Duration>,
+    show_again: bool,
+}
+
+impl<P: Planner> Engine<P> {
+    fn new(planner: P, tools: Tools) -> Self {
+        Self {
+            planner,
+            leading: tools.leadership.is_leader(),
+            tools,
+            lanes: Lanes::default(),
+            calls: JoinSet::new(),
+            began: Instant::now(),
+            shown_at: None,
+            show_again: false,
+        }
     }
 
-    /// Begins a call. It is given what tells whether we lead, for [`if_leading`].
-    pub(crate) fn send<F>(&mut self, call: impl FnOnce(Leadership) -> F)
-    where
-        F: Future<Output = D> + Send + 'static,
-    {
-        // A task is aligned to more than malloc gives by itself, and what glibc cuts off for that is
-        // taken before a large one is given back (sourceware's bug 30723): its room then fits no
-        // other, and 8 KB were lost with each call.
-        self.set.spawn(Box::pin(call(self.leadership.clone())));
+    fn now(&self) -> Now {
+        Now { wall: wall(), uptime: self.began.elapsed() }
+    }
+
+    fn leads(&mut self, leading: bool) {
+        self.leading = leading;
+        if leading {
+            info!(controller = P::NAME, "leading: planning begins");
+            self.planner.reconsider_all();
+        } else {
+            info!(controller = P::NAME, "standing by: planning ends");
+        }
+    }
+
+    fn plan(&mut self) {
+        let began = Instant::now();
+        let mut out = Plan::default();
+        self.planner.plan(self.now(), &mut out);
+        self.tools.metrics.planned(P::NAME, began.elapsed());
+        if !out.effects.is_empty() {
+            debug!(controller = P::NAME, effects = out.effects.len(), "planned");
+        }
+        self.queue(out);
+    }
+
+    fn queue(&mut self, out: Plan<P::Effect>) {
+        for effect in out.effects {
+            self.lanes.push(effect.lane(), effect.rank(), effect);
+        }
+        for event in out.events {
+            self.lanes.push_event(event);
+        }
+        self.tools.metrics.dropped(self.lanes.take_dropped());
+    }
+
+    /// Sends of what waits as much as may be in flight.
+    fn send(&mut self) {
+        while let Some(next) = self.lanes.pop() {
+            let (client, leadership) = (self.tools.client.clone(), self.tools.leadership.clone());
+            // A task is aligned to more than malloc gives by itself, and what glibc cuts off for that is
+            // taken before a large one is given back (sourceware's bug 30723): its room then fits no
+            // other, and 8 KB were lost with each call. Boxed, the task is small.
+            match next {
+                Next::Effect(lane, effect) => {
+                    let known = self.known_of(&effect);
+                    self.calls.spawn(Box::pin(async move {
+                        let call = call::within(effect.deadline(), effect.perform(&client));
+                        let result = if_leading(&leadership, call).await;
+                        Ended::Effect { lane, report: Report { effect, result }, known }
+                    }));
+                }
+                Next::Event(event) => {
+                    let instance = self.tools.instance.clone();
+                    self.calls.spawn(Box::pin(async move {
+                        let call = event.write(&client, &instance, wall());
+                        let call = call::within(call::DEADLINE, call);
+                        Ended::Event(if_leading(&leadership, call).await)
+                    }));
+                }
+            }
+        }
+    }
+
+    fn known_of(&self, effect: &P::Effect) -> Known {
+        match effect.floor() {
+            Floor::None => self.tools.history.known(0),
+            Floor::Version(version) => self.tools.history.known(version.0),
+            Floor::NewestClaim => self.tools.history.newest_claim(),
+        }
+    }
+
+    fn on_ended(&mut self, ended: Result<Ended<P::Effect>, JoinError>) {
+        match unless_cancelled(ended) {
+            None => {}
+            Some(Ended::Event(result)) => {
+                self.lanes.ended(Lane::Event);
+                let result = result.as_ref().map_or_else(Failure::label, |()| DONE);
+                self.tools.metrics.called(P::NAME, "event", result);
+            }
+            Some(Ended::Effect { lane, report, known }) => {
+                self.lanes.ended(lane);
+                if self.is_of_this_history(&report, known) {
+                    self.log(&report);
+                    let mut out = Plan::default();
+                    self.planner.on_report(report, self.now(), &mut out);
+                    self.queue(out);
+                }
+            }
+        }
+    }
+
+    /// Whether an answer belongs to the history that we know. If not, everything begins again.
+    fn is_of_this_history(&self, report: &Report<P::Effect>, known: Known) -> bool {
+        let Ok(answer) = &report.result else { return true };
+        let found = report.effect.version_of(answer);
+        // A version that cannot be read proves nothing.
+        let found = found.filter(|version| *version != Version::default());
+        let history = &self.tools.history;
+        found.is_none_or(|found| history.answered(report.effect.label(), known, found.0))
+    }
+
+    fn log(&self, report: &Report<P::Effect>) {
+        let (controller, effect) = (P::NAME, report.effect.label());
+        let result = report.result.as_ref().map_or_else(Failure::label, |_| DONE);
+        self.tools.metrics.called(controller, effect, result);
+        let object = report.effect.object();
+        match &report.result {
+            Ok(_) if report.effect.matters_to_users() => info!(controller, effect, object, "done"),
+            Ok(_) => debug!(controller, effect, object, "done"),
+            Err(
+                Failure::Refused(message) | Failure::Blocked(message) | Failure::Unknown(message),
+            ) => {
+                warn!(controller, effect, object, message, "a call failed");
+            }
+            Err(failure) => debug!(controller, effect, object, ?failure, "a call did not hold"),
+        }
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        let planned = self.planner.next_due().filter(|_| self.leading);
+        let again = self.shown_at.filter(|_| self.show_again);
+        planned.into_iter().chain(again.map(|at| at.saturating_add(SHOW_INTERVAL))).min()
+    }
+
+    fn show(&mut self) {
+        let uptime = self.began.elapsed();
+        self.show_again = self.shown_at.is_some_and(|at| uptime < at.saturating_add(SHOW_INTERVAL));
+        if !self.show_again {
+            self.planner.show();
+            self.shown_at = Some(uptime);
+        }
     }
 }
+
+/// The result of a call that went through, in metrics.
+const DONE: &str = "done";
 
 /// Does a call only if we lead now. Asked at the write itself: a process that slept past its lease
 /// must not write.
-pub(crate) async fn if_leading<A>(
+async fn if_leading<A>(
     leadership: &Leadership,
     call: impl Future<Output = Result<A, Failure>>,
 ) -> Result<A, Failure> {
     if leadership.is_leader() { call.await } else { Err(Failure::NotSent) }
 }
 
-/// Works until `stop`, or until nobody tells any news any more.
-pub(crate) async fn run<W: Work>(
-    mut work: W,
-    mut leadership: Leadership,
-    mut news: mpsc::Receiver<W::News>,
-    stop: CancellationToken,
-) {
-    let began = Instant::now();
-    let now = || Now { wall: wall(), uptime: began.elapsed() };
-    let mut leading = leadership.is_leader();
-    let mut calls = Calls { set: JoinSet::new(), leadership: leadership.clone() };
-    let mut batch = Vec::new();
-    loop {
-        let due =
-            work.next_due(leading).map_or_else(|| Instant::now() + FAR_OFF, |due| began + due);
-        tokio::select! {
-            () = stop.cancelled() => break,
-            () = leadership.changed() => {
-                leading = leadership.is_leader();
-                if leading {
-                    info!(controller = W::NAME, "leading: planning begins");
-                    work.reconsider_all();
-                } else {
-                    info!(controller = W::NAME, "standing by: planning ends");
-                }
-            }
-            Some(done) = calls.set.join_next() => {
-                if let Some(done) = unless_cancelled(done) {
-                    work.on_done(done, now());
-                }
-            }
-            count = news.recv_many(&mut batch, NEWS) => {
-                if count == 0 {
-                    break;
-                }
-                for item in batch.drain(..) {
-                    work.on_news(item);
-                }
-            }
-            () = sleep_until(due) => {}
-        }
-        if leading && leadership.is_leader() {
-            work.plan(now());
-        }
-        work.start(&mut calls);
-        work.show(began.elapsed());
-    }
-    // A write whose answer we throw away costs the next leader a look.
-    let until = Instant::now() + STOP_GRACE;
-    while let Ok(Some(_)) = timeout_at(until, calls.set.join_next()).await {}
-}
-
 /// What a call came back with. Its panic is ours.
-fn unless_cancelled<D>(done: Result<D, JoinError>) -> Option<D> {
-    match done {
-        Ok(done) => Some(done),
+fn unless_cancelled<D>(ended: Result<D, JoinError>) -> Option<D> {
+    match ended {
+        Ok(ended) => Some(ended),
         Err(error) => match error.try_into_panic() {
             Ok(payload) => panic::resume_unwind(payload),
             Err(_) => None,
@@ -149,6 +383,9 @@ fn unless_cancelled<D>(done: Result<D, JoinError>) -> Option<D> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where controllers read the clock")]
-pub(crate) fn wall() -> Timestamp {
+fn wall() -> Timestamp {
     Timestamp::now()
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     core::PartialObjectMeta,
-    runtime::{watcher::Config, watcher::Event},
+    runtime::watcher::{Config, Event},
 };
 use serde::de::DeserializeOwned;
 use tokio::{
@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use crate::{readiness::Listed, services::watch::feed};
+use crate::{readiness::Listed, watch::feed};
 
 /// The definition of `VirtualIP`.
 pub const VIRTUAL_IPS: &str = "virtualips.paas.org";

@@ -1,8 +1,11 @@
 //! Observe, plan, apply: the controllers of Landfall, and the small parts they share.
 
 mod absent;
+mod backoff;
 pub mod blind;
+mod call;
 mod engine;
+mod event;
 pub mod history;
 mod index;
 pub mod kinds;
@@ -13,10 +16,12 @@ pub mod permissions;
 pub mod readiness;
 pub mod services;
 mod store;
+mod watch;
 
 use std::sync::Arc;
 
-use self::{history::History, leadership::Leadership, readiness::Readiness};
+pub use self::engine::Metrics;
+use self::{engine::Tools, history::History, leadership::Leadership, readiness::Readiness};
 
 /// What every controller is given.
 #[derive(Clone)]
@@ -27,4 +32,17 @@ pub struct Context {
     pub history: History,
     /// The name of this process in events.
     pub instance: Arc<str>,
+    pub metrics: Metrics,
+}
+
+impl Context {
+    fn tools(&self) -> Tools {
+        Tools {
+            client: self.client.clone(),
+            instance: self.instance.clone(),
+            leadership: self.leadership.clone(),
+            history: self.history.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
 }

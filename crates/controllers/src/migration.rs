@@ -13,18 +13,16 @@ use kube::runtime::watcher::Config;
 use landfall_api::{IP, VirtualIP, words::LABEL_GSM};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::info;
 
 use self::{
-    apply::Applier,
-    effect::{Effect, Failure, Report},
+    effect::Effect,
     planner::{News, Planner},
 };
 use crate::{
     Context,
-    engine::{self, Calls, NEWS, Now, Work, if_leading, wall},
+    engine::{self, NEWS, Now, Plan, Report},
     kinds::{self, Served, VIRTUAL_IPS},
-    object::ObjectKey,
     readiness::Listed,
 };
 
@@ -43,9 +41,6 @@ mod world;
 
 /// The definition of `GroupSegmentMapping`.
 const MAPPINGS: &str = "groupsegmentmappings.paas.org";
-
-/// Calls under way at once. These kinds are few, and nobody waits for them in a burst.
-const CALLS: usize = 16;
 
 /// Serves the old kinds until `stop`, whenever they are installed.
 ///
@@ -108,13 +103,8 @@ async fn serve(
             let gone = stop.child_token();
             let (sender, news) = mpsc::channel(NEWS);
             let watches = Box::pin(watch_all(&context, sender, kinds.clone(), listed.clone()));
-            let migration = Migration {
-                planner: Planner::new(orphan_grace),
-                queue: Vec::new(),
-                applier: Applier::new(context.client.clone(), &context.instance),
-            };
-            let leadership = context.leadership.clone();
-            let engine = engine::run(migration, leadership, news, gone.clone());
+            let planner = Planner::new(orphan_grace);
+            let engine = engine::run(planner, context.tools(), news, gone.clone());
             let ends = async {
                 any.becomes(false).await;
                 gone.cancel();
@@ -161,54 +151,28 @@ fn watch_all(
     }
 }
 
-/// The planner with its hands.
-struct Migration {
-    planner: Planner,
-    queue: Vec<(ObjectKey, Effect)>,
-    applier: Applier,
-}
-
-impl Work for Migration {
+impl engine::Planner for Planner {
     const NAME: &'static str = "migration";
     type News = News;
-    type Done = Report;
+    type Effect = Effect;
 
     fn on_news(&mut self, news: News) {
-        self.planner.on_news(news);
+        self.on_news(news);
     }
 
-    fn on_done(&mut self, report: Report, now: Now) {
-        let (virtualip, effect) = (&report.key, report.effect.word());
-        match &report.result {
-            Ok(_) => info!(%virtualip, effect, "done"),
-            Err(Failure::Refused(words) | Failure::Blocked(words) | Failure::Unknown(words)) => {
-                warn!(%virtualip, effect, words, "a call failed");
-            }
-            Err(failure) => debug!(%virtualip, effect, ?failure, "a call did not hold"),
-        }
-        self.planner.on_report(report, now);
+    fn on_report(&mut self, report: Report<Effect>, now: Now, out: &mut Plan<Effect>) {
+        out.events.extend(self.on_report(report, now));
     }
 
     fn reconsider_all(&mut self) {
-        self.planner.reconsider_all();
+        self.reconsider_all();
     }
 
-    fn plan(&mut self, now: Now) {
-        self.queue.extend(self.planner.plan(now));
+    fn plan(&mut self, now: Now, out: &mut Plan<Effect>) {
+        out.effects.extend(self.plan(now));
     }
 
-    fn start(&mut self, calls: &mut Calls<Report>) {
-        while calls.len() < CALLS {
-            let Some((key, effect)) = self.queue.pop() else { break };
-            let applier = self.applier.clone();
-            calls.send(|leadership| async move {
-                let result = if_leading(&leadership, applier.apply(&key, &effect, wall())).await;
-                Report { key, effect, result }
-            });
-        }
-    }
-
-    fn next_due(&self, leading: bool) -> Option<Duration> {
-        self.planner.next_due().filter(|_| leading)
+    fn next_due(&self) -> Option<Duration> {
+        self.next_due()
     }
 }

@@ -2,31 +2,26 @@
 //!
 //! The planner's memory is what the watches told plus our own writes that they have not echoed yet.
 
-use std::{future::Future, net::IpAddr, time::Duration};
+use std::{future::Future, time::Duration};
 
-use jiff::Timestamp;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
 
-use self::{
-    apply::Applier,
-    effect::{Answer, Effect, Failure, Report},
-    plan::{News, Planner},
-    queue::Queue,
-};
 pub use self::{
     classes::Classes,
     metrics::Metrics,
     plan::{KubeVip, RepairMode, Settings},
     world::{AnnotatedServices, Tenancy},
 };
+use self::{
+    effect::Effect,
+    plan::{News, Planner},
+};
 use crate::{
     Context,
-    engine::{self, Calls, NEWS, Now, Work, if_leading, wall},
-    history::{History, Known},
+    engine::{self, NEWS, Now, Plan, Report},
+    history::History,
     kinds,
-    object::{ObjectKey, Version},
     store::Watched,
 };
 
@@ -50,7 +45,6 @@ mod model;
 pub(crate) mod observe;
 pub mod permissions;
 pub(crate) mod plan;
-mod queue;
 mod repair;
 #[cfg(feature = "bench")]
 pub mod rig;
@@ -63,36 +57,23 @@ pub(crate) mod watch;
 mod wish;
 mod world;
 
-/// Calls under way at once. More than this only lengthens the API server's queue.
-const CALLS: usize = 64;
-/// Events under way at once, when nothing else is.
-const NOTES: usize = 2;
-/// How often gauges are brought in line.
-const GAUGES: Duration = Duration::from_millis(500);
-
 /// Runs the allocator until `stop`. The watches are registered with `context.readiness` at once, not
 /// when the future is first polled, so that nobody looks ready too early.
 pub fn run(
-    context: Context,
+    context: &Context,
     settings: Settings,
     metrics: Metrics,
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
     let (sender, news) = mpsc::channel(NEWS);
-    let watches = watch_all(&context, &settings.kube_vip, sender);
-    let applier = Applier::new(context.client.clone(), &context.instance);
+    let watches = watch_all(context, &settings.kube_vip, sender);
     let allocator = Allocator {
         planner: Planner::new(settings),
-        queue: Queue::default(),
-        notes: 0,
-        applier,
         metrics,
-        past: context.history.rewinds(),
-        history: context.history,
-        shown_at: None,
-        show_again: false,
+        rewinds: context.history.rewinds(),
+        history: context.history.clone(),
     };
-    let engine = engine::run(allocator, context.leadership, news, stop);
+    let engine = engine::run(allocator, context.tools(), news, stop);
     async {
         tokio::select! {
             () = watches => {}
@@ -142,203 +123,52 @@ fn watch_all(
     }
 }
 
-/// What a call came back with.
-struct Done {
-    report: Report,
-    /// What was known when it was sent of what it is about.
-    known: Known,
-    at: Timestamp,
-}
-
-/// The version of what a call was about, as the API server told it.
-fn version_of(effect: &Effect, answer: &Answer) -> Option<Version> {
-    let version = match answer {
-        Answer::Claim(claim) if !matches!(effect, Effect::Release { .. }) => Some(claim.version),
-        Answer::Service(service) => Some(service.version),
-        Answer::OtherService(version) => Some(*version),
-        Answer::Claim(_)
-        | Answer::NoClaim
-        | Answer::NoService
-        | Answer::Pool(_)
-        | Answer::Released { .. }
-        | Answer::Kept
-        | Answer::Done => None,
-    };
-    // One that cannot be read proves nothing.
-    version.filter(|version| *version != Version::default())
-}
-
-/// The planner with its hands.
+/// The planner with what it shows of itself.
 struct Allocator {
     planner: Planner,
-    queue: Queue,
-    /// Events under way.
-    notes: usize,
-    applier: Applier,
     metrics: Metrics,
     history: History,
-    /// How often it had gone back when we began.
-    past: u64,
-    /// When the gauges were last brought in line, and whether something happened since.
-    shown_at: Option<Duration>,
-    show_again: bool,
+    /// How often history had gone back when we began.
+    rewinds: u64,
 }
 
-impl Work for Allocator {
+impl engine::Planner for Allocator {
     const NAME: &'static str = "services";
     type News = News;
-    type Done = Done;
+    type Effect = Effect;
 
     fn on_news(&mut self, news: News) {
         if let News::Claims(Watched::Present(_, version, _) | Watched::Gone(_, version)) = &news {
-            self.history.saw_claim(self.past, version.0);
+            self.history.saw_claim(self.rewinds, version.0);
         }
         self.planner.on_news(news);
     }
 
-    fn on_done(&mut self, Done { report, known, at }: Done, now: Now) {
-        if let Ok(answer) = &report.result
-            && let Some(found) = version_of(&report.effect, answer)
-            && !self.history.answered(report.effect.word(), known, found.0)
+    fn on_report(&mut self, report: Report<Effect>, now: Now, out: &mut Plan<Effect>) {
+        if report.result.is_ok()
+            && let Effect::Publish { key, ingress: Some(_), first: true, .. }
+            | Effect::Annotate { key, addrs: Some(_), first: true, .. } = &report.effect
+            && let Some(created) = self.planner.created(key)
         {
-            return; // it belongs to a past that is over, and so do we
+            let took = now.wall.duration_since(created);
+            self.metrics.allocated(took.try_into().unwrap_or_default());
         }
-        if matches!(report.effect, Effect::Note(_)) {
-            self.notes = self.notes.saturating_sub(1);
-        }
-        self.log(&report, at);
-        if let Some(note) = self.planner.on_report(report, now) {
-            self.queue.push(Effect::Note(note));
-        }
+        out.events.extend(self.planner.on_report(report, now));
     }
 
     fn reconsider_all(&mut self) {
         self.planner.reconsider_all();
     }
 
-    fn plan(&mut self, now: Now) {
-        let began = Instant::now();
-        let effects = self.planner.plan(now);
-        self.metrics.planned(began.elapsed());
-        if !effects.is_empty() {
-            debug!(effects = effects.len(), "planned");
-        }
-        for effect in effects {
-            self.queue.push(effect);
-        }
-        self.metrics.dropped(self.queue.take_dropped());
+    fn plan(&mut self, now: Now, out: &mut Plan<Effect>) {
+        self.planner.plan(now, out);
     }
 
-    fn start(&mut self, calls: &mut Calls<Done>) {
-        while calls.len().saturating_sub(self.notes) < CALLS {
-            let Some(effect) = self.queue.pop() else { break };
-            self.send(effect, calls);
-        }
-        while self.notes < NOTES {
-            let Some(effect) = self.queue.pop_note() else { break };
-            self.notes = self.notes.saturating_add(1);
-            self.send(effect, calls);
-        }
+    fn next_due(&self) -> Option<Duration> {
+        self.planner.next_due()
     }
 
-    fn next_due(&self, leading: bool) -> Option<Duration> {
-        let planned = self.planner.next_due().filter(|_| leading);
-        let shown = self.shown_at.filter(|_| self.show_again).map(|at| at.saturating_add(GAUGES));
-        planned.into_iter().chain(shown).min()
-    }
-
-    /// Brings the gauges in line, but not at every step of a burst.
-    fn show(&mut self, uptime: Duration) {
-        self.show_again = self.shown_at.is_some_and(|at| uptime < at.saturating_add(GAUGES));
-        if !self.show_again {
-            self.metrics.show(&self.planner);
-            self.shown_at = Some(uptime);
-        }
-    }
-}
-
-impl Allocator {
-    fn send(&self, effect: Effect, calls: &mut Calls<Done>) {
-        let applier = self.applier.clone();
-        let known = self.known_of(&effect);
-        calls.send(|leadership| async move {
-            let result = if_leading(&leadership, applier.apply(&effect, wall())).await;
-            Done { report: Report { effect, result }, known, at: wall() }
-        });
-    }
-
-    /// A version than which the answer to a call cannot be older.
-    fn known_of(&self, effect: &Effect) -> Known {
-        let version = match effect {
-            Effect::LookAtClaim { known, .. } | Effect::LookAtService { known, .. } => {
-                known.unwrap_or_default()
-            }
-            // What is new is newer than all there was.
-            Effect::Take { .. } => return self.history.newest_claim(),
-            Effect::Touch { version, .. }
-            | Effect::Publish { version, .. }
-            | Effect::Annotate { version, .. }
-            | Effect::CleanUp { version, .. }
-            | Effect::Retract { version, .. } => *version,
-            Effect::Release { .. }
-            | Effect::Expire { .. }
-            | Effect::PoolStatus { .. }
-            | Effect::Note(_) => Version::default(),
-        };
-        self.history.known(version.0)
-    }
-
-    fn log_published(&self, key: &ObjectKey, addrs: &[IpAddr], first: bool, at: Timestamp) {
-        info!(service = %key, ?addrs, "published");
-        if let Some(created) = self.planner.created(key).filter(|_| first) {
-            let took = at.duration_since(created);
-            self.metrics.allocated(took.try_into().unwrap_or_default());
-        }
-    }
-
-    fn log(&self, report: &Report, at: Timestamp) {
-        let word = report.effect.word();
-        match &report.result {
-            Ok(_) => {
-                self.metrics.called(word, "done");
-                match &report.effect {
-                    Effect::Release { claim, holder, .. } => {
-                        info!(service = %holder.key, addr = %claim.addr, "looked at a claim to release");
-                    }
-                    Effect::Publish { key, ingress: Some(addrs), first, .. }
-                    | Effect::Annotate { key, addrs: Some(addrs), first, .. } => {
-                        self.log_published(key, addrs, *first, at);
-                    }
-                    Effect::CleanUp { key, .. } => {
-                        info!(service = %key, "took off what was left on it");
-                    }
-                    Effect::Take { .. }
-                    | Effect::Touch { .. }
-                    | Effect::Expire { .. }
-                    | Effect::Publish { .. }
-                    | Effect::Annotate { .. }
-                    | Effect::Retract { .. }
-                    | Effect::LookAtClaim { .. }
-                    | Effect::LookAtService { .. }
-                    | Effect::PoolStatus { .. }
-                    | Effect::Note(_) => debug!(effect = word, "done"),
-                }
-            }
-            Err(failure) => {
-                self.metrics.called(word, failure.word());
-                match failure {
-                    Failure::Refused(words) | Failure::Blocked(words) | Failure::Unknown(words) => {
-                        warn!(effect = ?report.effect, words, "a call failed");
-                    }
-                    Failure::Exists
-                    | Failure::Conflict
-                    | Failure::NotFound
-                    | Failure::Throttled(_)
-                    | Failure::NotSent => {
-                        debug!(effect = word, ?failure, "a call did not hold");
-                    }
-                }
-            }
-        }
+    fn show(&self) {
+        self.metrics.show(&self.planner);
     }
 }

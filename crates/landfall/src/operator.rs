@@ -11,7 +11,7 @@ use landfall_controllers::history::{self, History};
 use landfall_controllers::leadership::{Leadership, leadership};
 use landfall_controllers::readiness::Readiness;
 use landfall_controllers::services::RepairMode;
-use landfall_controllers::{Context, migration, services};
+use landfall_controllers::{Context, Metrics, migration, services};
 use prometheus_client::registry::Registry;
 use tracing::{info, warn};
 
@@ -89,6 +89,7 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
         readiness: readiness.clone(),
         history: history.clone(),
         instance: elector::process_name(wall()).into(),
+        metrics: Metrics::register(&mut registry),
     };
     let metrics = args
         .controllers
@@ -135,7 +136,7 @@ fn begin_work(
         let (context, metrics) = (context.clone(), metrics.since_now());
         supervisor.add(Stage::Work, "services", |stop| {
             // Boxed: all watches together make a large future.
-            let run = Box::pin(services::run(context, settings, metrics, stop));
+            let run = Box::pin(services::run(&context, settings, metrics, stop));
             async {
                 run.await;
                 Ok::<_, Infallible>(())

@@ -57,7 +57,10 @@ const METRICS: &[Metric] = &[
         name: "landfall_calls",
         suffix: "_total",
         kind: "counter",
-        labels: "`effect`: `take`, `touch`, `publish`, `annotate`, `clean_up`, `release`, `expire`, `look`, `pool_status`, `event`; \
+        labels: "`controller`: `services`, `migration`; \
+                 `effect` of `services`: `take`, `touch`, `publish`, `annotate`, `clean_up`, `retract`, `release`, `expire`, `look`, `pool_status`, \
+                 of `migration`: `status`, `finalizers`, `take`, `pass`, `end_reservation`, `release`, `copy`, `align`, `drop_copy`, `convert`, `stop_asking`, \
+                 of both: `event`; \
                  `result`: `done`, `exists`, `conflict`, `not_found`, `refused`, `blocked`, `throttled`, `unknown`, `not_sent`",
     },
     Metric {
@@ -73,7 +76,12 @@ const METRICS: &[Metric] = &[
         labels: "`pool`: kind and name such as `IPGroup/dmz`; `family`: `IPv4`, `IPv6`; `state`: `capacity`, `used`, `free`",
     },
     Metric { name: "landfall_pool_services_waiting", suffix: "", kind: "gauge", labels: "`pool`" },
-    Metric { name: "landfall_plan", suffix: "_seconds", kind: "histogram", labels: "" },
+    Metric {
+        name: "landfall_plan",
+        suffix: "_seconds",
+        kind: "histogram",
+        labels: "`controller`: `services`, `migration`",
+    },
     Metric { name: "landfall_allocation", suffix: "_seconds", kind: "histogram", labels: "" },
     Metric { name: "landfall_events_dropped", suffix: "_total", kind: "counter", labels: "" },
     Metric {
@@ -122,6 +130,7 @@ fn registered() -> BTreeMap<String, String> {
     Checks::register(Duration::ZERO, &mut registry);
     let leadership = Leadership::always();
     landfall::metrics::register(&mut registry, &leadership, &History::default());
+    landfall_controllers::Metrics::register(&mut registry);
     landfall_controllers::services::Metrics::register(&mut registry, &leadership);
     let mut found = from_descriptors(&format!("{registry:?}"));
     let mut encoded = String::new();

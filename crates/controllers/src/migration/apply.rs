@@ -1,98 +1,66 @@
 //! One effect, one guarded call (a release reads before it deletes), one deadline.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{DeleteParams, Patch, PostParams},
-    core::{DeserializeGuard, params::Preconditions},
-};
+use kube::{Api, Client, ResourceExt as _, core::DeserializeGuard};
 use landfall_api::{IP, IPSpec, ReservedFor, Use, VirtualIP, VirtualIPStatus, name, words};
 use serde_json::{Value, json};
-use tokio::time::timeout;
-use tracing::debug;
 
 use super::{
-    effect::{Answer, Effect, Failure, Note, Tenure},
+    effect::{Answer, Step, Tenure},
     observe,
     view::ClaimView,
     world::is_clone,
 };
 use crate::{
+    call::{Failure, creating, deleting, failure, found, guarded, patching},
     object::{ObjectKey, Version},
-    services::{
-        apply::{DEADLINE, Happening, MANAGER, failure, found, params, reference, write_event},
-        observe::pool_label,
-    },
+    services::observe::pool_label,
 };
 
-/// Does effects against the API server. Cheap to clone.
-#[derive(Clone)]
-pub(super) struct Applier {
-    client: Client,
-    /// Which process reports an event.
-    instance: Arc<str>,
+/// Does one step for a `VirtualIP` against the API server.
+pub(super) async fn apply(
+    client: &Client,
+    vip: &ObjectKey,
+    step: &Step,
+) -> Result<Answer, Failure> {
+    Applier { client }.call(vip, step).await
 }
 
-impl Applier {
-    pub(super) fn new(client: Client, instance: &str) -> Self {
-        Self { client, instance: instance.into() }
-    }
+struct Applier<'a> {
+    client: &'a Client,
+}
 
-    /// Does one effect for a `VirtualIP`. Never tries twice: what a failure means is the planner's to
-    /// decide.
-    pub(super) async fn apply(
-        &self,
-        vip: &ObjectKey,
-        effect: &Effect,
-        now: Timestamp,
-    ) -> Result<Answer, Failure> {
-        let done = timeout(DEADLINE, self.call(vip, effect)).await.unwrap_or_else(|_| {
-            Err(Failure::Unknown(format!("no answer within {} s", DEADLINE.as_secs())))
-        })?;
-        if let Effect::Status { note: Some(note), .. } = effect {
-            self.tell(note, now).await;
-        }
-        Ok(done)
-    }
-
-    async fn call(&self, vip: &ObjectKey, effect: &Effect) -> Result<Answer, Failure> {
+impl Applier<'_> {
+    async fn call(&self, vip: &ObjectKey, effect: &Step) -> Result<Answer, Failure> {
         match effect {
-            Effect::Status { version, status, .. } => {
-                let patch = guarded(*version, &json!({ "status": fields(status) }));
-                let patch = Patch::Merge(patch);
-                virtual_ip(self.virtual_ips(vip).patch_status(vip.name(), &params(), &patch).await)
+            Step::Status { version, status, .. } => {
+                let patch = guarded(*version, json!({ "status": fields(status) }));
+                virtual_ip(
+                    self.virtual_ips(vip).patch_status(vip.name(), &patching(), &patch).await,
+                )
             }
-            Effect::Finalizers { version, finalizers } => {
-                let patch = guarded(*version, &json!({"metadata": {"finalizers": finalizers}}));
-                let patch = Patch::Merge(patch);
-                virtual_ip(self.virtual_ips(vip).patch(vip.name(), &params(), &patch).await)
+            Step::Finalizers { version, finalizers } => {
+                let patch = guarded(*version, json!({"metadata": {"finalizers": finalizers}}));
+                virtual_ip(self.virtual_ips(vip).patch(vip.name(), &patching(), &patch).await)
             }
-            Effect::Take { addr, tenure } => self.take(*addr, tenure).await,
-            Effect::Pass { addr, version, tenure } => self.pass(*addr, *version, tenure).await,
-            Effect::EndReservation { addr, version } => {
-                self.write_claim(*addr, *version, &json!({"spec": {"reservedFor": null}})).await
+            Step::Take { addr, tenure } => self.take(*addr, tenure).await,
+            Step::Pass { addr, version, tenure } => self.pass(*addr, *version, tenure).await,
+            Step::EndReservation { addr, version } => {
+                self.write_claim(*addr, *version, json!({"spec": {"reservedFor": null}})).await
             }
-            Effect::Release { claim, copy } => self.release(vip, claim, copy).await,
-            Effect::Copy { copy } => {
+            Step::Release { claim, copy } => self.release(vip, claim, copy).await,
+            Step::Copy { copy } => {
                 let services = self.services(&ObjectKey::of(&copy.metadata));
-                service(services.create(&post(), copy).await)
+                service(services.create(&creating(), copy).await)
             }
-            Effect::Align { copy, version, patch } => {
-                let patch = Patch::Merge(guarded(*version, patch));
-                service(self.services(copy).patch(copy.name(), &params(), &patch).await)
+            Step::Align { copy, version, patch } => {
+                let patch = guarded(*version, patch.clone());
+                service(self.services(copy).patch(copy.name(), &patching(), &patch).await)
             }
-            Effect::DropCopy { copy, uid } => {
-                let delete = DeleteParams {
-                    preconditions: Some(Preconditions {
-                        resource_version: None,
-                        uid: Some(uid.clone()),
-                    }),
-                    ..DeleteParams::default()
-                };
-                match self.services(copy).delete(copy.name(), &delete).await {
+            Step::DropCopy { copy, uid } => {
+                match self.services(copy).delete(copy.name(), &deleting(uid, None)).await {
                     Ok(either) => Ok(either
                         .left()
                         .filter(|left: &Service| left.metadata.deletion_timestamp.is_some())
@@ -102,15 +70,14 @@ impl Applier {
                     Err(error) => gone_is(Answer::ServiceGone, failure(&error)),
                 }
             }
-            Effect::Convert { service: key, version, addr } => {
+            Step::Convert { service: key, version, addr } => {
                 let spec = json!({"type": "LoadBalancer", "loadBalancerIP": addr});
-                let patch = Patch::Merge(guarded(*version, &json!({ "spec": spec })));
-                service(self.services(key).patch(key.name(), &params(), &patch).await)
+                let patch = guarded(*version, json!({ "spec": spec }));
+                service(self.services(key).patch(key.name(), &patching(), &patch).await)
             }
-            Effect::StopAsking { service: key, version } => {
-                let patch = guarded(*version, &json!({"spec": {"loadBalancerIP": null}}));
-                let patch = Patch::Merge(patch);
-                service(self.services(key).patch(key.name(), &params(), &patch).await)
+            Step::StopAsking { service: key, version } => {
+                let patch = guarded(*version, json!({"spec": {"loadBalancerIP": null}}));
+                service(self.services(key).patch(key.name(), &patching(), &patch).await)
             }
         }
     }
@@ -133,7 +100,7 @@ impl Applier {
                 ip.labels_mut().insert(key.to_owned(), value);
             }
         }
-        claim(self.claims().create(&post(), &ip).await)
+        claim(self.claims().create(&creating(), &ip).await)
     }
 
     /// All of it at once, so that nobody ever sees a claim that is half of each.
@@ -155,17 +122,17 @@ impl Applier {
                 "reservedFor": reservation(tenure),
             },
         });
-        self.write_claim(addr, version, &patch).await
+        self.write_claim(addr, version, patch).await
     }
 
     async fn write_claim(
         &self,
         addr: IpAddr,
         version: Version,
-        patch: &Value,
+        patch: Value,
     ) -> Result<Answer, Failure> {
-        let patch = Patch::Merge(guarded(version, patch));
-        claim(self.claims().patch(&name::of(addr), &params(), &patch).await)
+        let patch = guarded(version, patch);
+        claim(self.claims().patch(&name::of(addr), &patching(), &patch).await)
     }
 
     /// The order matters: the claim's version was known before, the others are read now, and the
@@ -191,32 +158,10 @@ impl Applier {
         if in_use {
             return Ok(Answer::Kept);
         }
-        let delete = DeleteParams {
-            preconditions: Some(Preconditions {
-                resource_version: Some(known.version.to_string()),
-                uid: Some(known.uid.to_string()),
-            }),
-            ..DeleteParams::default()
-        };
+        let delete = deleting(&known.uid, Some(known.version));
         match self.claims().delete(&name::of(known.addr), &delete).await {
             Ok(_) => Ok(Answer::Released),
             Err(error) => gone_is(Answer::Released, failure(&error)),
-        }
-    }
-
-    /// Best effort: the status says the same.
-    async fn tell(&self, note: &Note, now: Timestamp) {
-        let namespace = note.about.namespace();
-        let happening = Happening {
-            regarding: reference::<VirtualIP>(Some(namespace), note.about.name(), &note.uid),
-            action: "Migrate",
-            reason: note.reason.as_str(),
-            message: &note.message,
-            warning: note.reason.is_warning(),
-        };
-        let told = write_event(&self.client, &self.instance, namespace, happening, now);
-        if !matches!(timeout(DEADLINE, told).await, Ok(Ok(()))) {
-            debug!(virtualip = %note.about, "an event was not written");
         }
     }
 
@@ -237,18 +182,6 @@ impl Applier {
 /// What was to be deleted and is not there is as good as deleted.
 fn gone_is(answer: Answer, failure: Failure) -> Result<Answer, Failure> {
     if failure == Failure::NotFound { Ok(answer) } else { Err(failure) }
-}
-
-/// The patch for an object at exactly this version.
-fn guarded(version: Version, patch: &Value) -> Value {
-    let mut patch = patch.clone();
-    if let Some(fields) = patch.as_object_mut() {
-        let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-        if let Some(metadata) = metadata.as_object_mut() {
-            metadata.insert("resourceVersion".to_owned(), json!(version.to_string()));
-        }
-    }
-    patch
 }
 
 /// Every field that is ours to write; one without a value goes.
@@ -307,10 +240,6 @@ fn reservation(tenure: &Tenure) -> Option<ReservedFor> {
     }
 }
 
-fn post() -> PostParams {
-    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
-}
-
 fn virtual_ip(written: kube::Result<DeserializeGuard<VirtualIP>>) -> Result<Answer, Failure> {
     let written = written.map_err(|error| failure(&error))?;
     Ok(Answer::VirtualIp(observe::virtual_ip(written)))
@@ -330,6 +259,8 @@ fn service(written: kube::Result<Service>) -> Result<Answer, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use landfall_api::Holder;
     use landfall_ipam::PoolName;
 

@@ -3,19 +3,34 @@
 use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::Service;
+use kube::Client;
 use landfall_api::{Holder, VirtualIPStatus};
 use landfall_ipam::PoolName;
 use serde_json::Value;
 
-use super::view::{ClaimView, VirtualIpView};
-use crate::object::{ObjectKey, Version};
-pub(super) use crate::services::effect::Failure;
+use super::{
+    apply::apply,
+    view::{ClaimView, VirtualIpView},
+};
+use crate::{
+    call::Failure,
+    engine::Call,
+    event::Event,
+    object::{ObjectKey, Version},
+};
 
-/// One guarded, idempotent call on behalf of one `VirtualIP`.
+/// A step on behalf of one `VirtualIP`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Effect {
-    /// Write its status at exactly this version, and tell people if there is something to tell.
-    Status { version: Version, status: VirtualIPStatus, note: Option<Note> },
+pub(super) struct Effect {
+    pub vip: ObjectKey,
+    pub step: Step,
+}
+
+/// One step of a `VirtualIP`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Write its status at exactly this version, and an event if there is one.
+    Status { version: Version, status: VirtualIPStatus, event: Option<Event> },
     /// Write its finalizers at exactly this version.
     Finalizers { version: Version, finalizers: Vec<String> },
     /// Create a claim: fails if anyone has the address.
@@ -39,9 +54,34 @@ pub(super) enum Effect {
     StopAsking { service: ObjectKey, version: Version },
 }
 
-impl Effect {
-    /// The word for logs.
-    pub(super) const fn word(&self) -> &'static str {
+impl Call for Effect {
+    type Answer = Answer;
+
+    /// After the publications of the allocator: these kinds are few, and nothing waits for them in a
+    /// burst.
+    fn rank(&self) -> u8 {
+        1
+    }
+
+    fn label(&self) -> &'static str {
+        self.step.label()
+    }
+
+    fn object(&self) -> String {
+        self.vip.to_string()
+    }
+
+    fn matters_to_users(&self) -> bool {
+        true
+    }
+
+    async fn perform(&self, client: &Client) -> Result<Answer, Failure> {
+        apply(client, &self.vip, &self.step).await
+    }
+}
+
+impl Step {
+    pub(super) const fn label(&self) -> &'static str {
         match self {
             Self::Status { .. } => "status",
             Self::Finalizers { .. } => "finalizers",
@@ -106,16 +146,7 @@ impl Tenure {
     }
 }
 
-/// A Kubernetes event about a `VirtualIP`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Note {
-    pub about: ObjectKey,
-    pub uid: Arc<str>,
-    pub reason: Reason,
-    pub message: String,
-}
-
-/// Why people are told.
+/// The reason of an event about a `VirtualIP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     /// A `VirtualIP` has no address, or its Service is not exposed.
@@ -140,14 +171,6 @@ impl Reason {
             Self::Migrated => false,
         }
     }
-}
-
-/// An effect and what came of it.
-#[derive(Debug)]
-pub(super) struct Report {
-    pub key: ObjectKey,
-    pub effect: Effect,
-    pub result: Result<Answer, Failure>,
 }
 
 /// What a call that went through told us.

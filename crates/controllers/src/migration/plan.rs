@@ -9,18 +9,21 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use landfall_api::{
-    Holder, VirtualIPStatus,
+    Holder, VirtualIP, VirtualIPStatus,
     virtualip::State,
     words::{FINALIZER_VIRTUALIP_IP, FINALIZER_VIRTUALIP_SERVICE},
 };
 
 use super::{
-    effect::{Effect, Note, Reason, Tenure},
+    effect::{Reason, Step, Tenure},
     observe,
     view::{CLONE_SUFFIX, ClaimView, MappingView, VirtualIpView},
     world::World,
 };
-use crate::object::ObjectKey;
+use crate::{
+    event::{self, Event},
+    object::ObjectKey,
+};
 
 mod allocate;
 mod expose;
@@ -29,7 +32,7 @@ mod migrate;
 mod tests;
 
 /// The next step, if there is one.
-pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
     if vip.deleting {
         return delete(world, vip);
     }
@@ -50,7 +53,7 @@ pub(super) fn left_over<'a>(
     world: &World,
     key: &ObjectKey,
     addrs: impl IntoIterator<Item = &'a IpAddr>,
-) -> Option<Effect> {
+) -> Option<Step> {
     let now = world.virtual_ips.get(key);
     let mut claims = addrs.into_iter().filter_map(|addr| world.claims.get(addr));
     let claim = claims.find(|claim| {
@@ -59,11 +62,11 @@ pub(super) fn left_over<'a>(
             && !world.is_shown(claim.addr)
     })?;
     let copy = ObjectKey::new(key.namespace(), &format!("{}{CLONE_SUFFIX}", key.name()));
-    Some(Effect::Release { claim: claim.clone(), copy })
+    Some(Step::Release { claim: claim.clone(), copy })
 }
 
 /// Undoes what was done for it: first the copy, then the claim, then the finalizers.
-fn delete(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+fn delete(world: &World, vip: &VirtualIpView) -> Option<Step> {
     if !vip.is_held() {
         return None;
     }
@@ -75,46 +78,46 @@ fn delete(world: &World, vip: &VirtualIpView) -> Option<Effect> {
         return drop_copy(vip, copy);
     }
     if let Some(claim) = world.claims_of(vip).next() {
-        return Some(Effect::Release { claim: claim.clone(), copy: vip.clone_key() });
+        return Some(Step::Release { claim: claim.clone(), copy: vip.clone_key() });
     }
     let_go(vip)
 }
 
 /// Deletes the copy, once.
-fn drop_copy(vip: &VirtualIpView, copy: &Service) -> Option<Effect> {
+fn drop_copy(vip: &VirtualIpView, copy: &Service) -> Option<Step> {
     let going = copy.metadata.deletion_timestamp.is_some();
     let uid = copy.metadata.uid.clone().filter(|_| !going)?;
-    Some(Effect::DropCopy { copy: vip.clone_key(), uid })
+    Some(Step::DropCopy { copy: vip.clone_key(), uid })
 }
 
 /// Takes our finalizers off.
-fn let_go(vip: &VirtualIpView) -> Option<Effect> {
+fn let_go(vip: &VirtualIpView) -> Option<Step> {
     let ours = [FINALIZER_VIRTUALIP_IP, FINALIZER_VIRTUALIP_SERVICE];
     let others = vip.finalizers.iter().filter(|one| !ours.contains(&one.as_str()));
     let finalizers: Vec<_> = others.cloned().collect();
-    (finalizers != vip.finalizers)
-        .then_some(Effect::Finalizers { version: vip.version, finalizers })
+    (finalizers != vip.finalizers).then_some(Step::Finalizers { version: vip.version, finalizers })
 }
 
 /// Puts a finalizer on, if it is not there.
-fn hold(vip: &VirtualIpView, finalizer: &str) -> Option<Effect> {
+fn hold(vip: &VirtualIpView, finalizer: &str) -> Option<Step> {
     if vip.has_finalizer(finalizer) {
         return None;
     }
     let mut finalizers = vip.finalizers.clone();
     finalizers.push(finalizer.to_owned());
-    Some(Effect::Finalizers { version: vip.version, finalizers })
+    Some(Step::Finalizers { version: vip.version, finalizers })
 }
 
 /// Writes the status if it differs, and tells people of it if there is a reason.
-fn say(vip: &VirtualIpView, status: VirtualIPStatus, reason: Option<Reason>) -> Option<Effect> {
-    let note = reason.map(|reason| Note {
-        about: vip.key.clone(),
-        uid: vip.uid.clone(),
-        reason,
+fn say(vip: &VirtualIpView, status: VirtualIPStatus, reason: Option<Reason>) -> Option<Step> {
+    let event = reason.map(|reason| Event {
+        about: event::about::<VirtualIP>(Some(vip.key.namespace()), vip.key.name(), &vip.uid),
+        action: "Migrate",
+        reason: reason.as_str().to_owned(),
         message: status.message.clone().unwrap_or_default(),
+        warning: reason.is_warning(),
     });
-    (status != vip.status).then_some(Effect::Status { version: vip.version, status, note })
+    (status != vip.status).then_some(Step::Status { version: vip.version, status, event })
 }
 
 /// The status with another state and message.
@@ -127,7 +130,7 @@ fn status(vip: &VirtualIpView, state: State, message: impl Into<String>) -> Virt
 }
 
 /// What to say when the API server refuses a step. Nothing that was there is taken back.
-pub(super) fn refused(vip: &VirtualIpView, step: &Effect, words: &str) -> Option<Effect> {
+pub(super) fn refused(vip: &VirtualIpView, step: &Step, words: &str) -> Option<Step> {
     let message = format!("{}: {words}", step.refused());
     let stage = vip.stage().or_else(|| vip.is_migrating().then_some(State::Preparing));
     match stage {

@@ -14,19 +14,19 @@ use k8s_openapi::api::core::v1::Service;
 use landfall_ipam::PoolName;
 
 use super::{
-    effect::{Answer, Effect, Failure, Report},
+    effect::{Answer, Effect, Step},
     observe, plan,
     view::{ClaimView, MappingView, VirtualIpView},
     world::{World, shows},
 };
 use crate::{
     absent::Absent,
-    engine::Now,
+    backoff::Backoff,
+    call::Failure,
+    engine::{Now, Report},
+    event::Event,
     object::{ObjectKey, Version},
-    services::{
-        plan::{Delay, delay_after},
-        view::PoolView,
-    },
+    services::view::PoolView,
     store::{Put, Source, Watched},
 };
 
@@ -45,7 +45,7 @@ pub(super) enum News {
 /// When to try again, and what the API server said if it refused.
 #[derive(Debug)]
 struct Setback {
-    delay: Delay,
+    delay: Backoff,
     words: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl Planner {
     }
 
     /// What to do now. Each effect counts as under way until its report comes in.
-    pub(super) fn plan(&mut self, now: Now) -> Vec<(ObjectKey, Effect)> {
+    pub(super) fn plan(&mut self, now: Now) -> Vec<Effect> {
         let mut effects = Vec::new();
         if !self.world.has_listed() {
             return effects;
@@ -97,15 +97,15 @@ impl Planner {
             if self.calls.contains_key(&key) {
                 continue; // its report marks it again
             }
-            if let Some(effect) = self.next(&key, now) {
-                self.calls.insert(key.clone(), about(&effect));
-                effects.push((key, effect));
+            if let Some(step) = self.next(&key, now) {
+                self.calls.insert(key.clone(), about(&step));
+                effects.push(Effect { vip: key, step });
             }
         }
         effects
     }
 
-    fn next(&mut self, key: &ObjectKey, now: Now) -> Option<Effect> {
+    fn next(&mut self, key: &ObjectKey, now: Now) -> Option<Step> {
         let setback = self.setbacks.get(key).filter(|setback| setback.delay.holds(now));
         let left_over = || plan::left_over(&self.world, key, self.named.get(key)?);
         let Some(vip) = self.world.virtual_ips.get(key) else {
@@ -121,18 +121,19 @@ impl Planner {
         }
     }
 
-    /// Takes in what came of an effect.
-    pub(super) fn on_report(&mut self, report: Report, now: Now) {
-        let Report { key, effect, result } = report;
-        let (addr, service) = about(&effect);
+    /// Takes in what came of an effect; gives back an event that is due now.
+    pub(super) fn on_report(&mut self, report: Report<Effect>, now: Now) -> Option<Event> {
+        let Report { effect: Effect { vip: key, step }, result } = report;
+        let (addr, service) = about(&step);
+        let written = result.is_ok();
         match result {
             Ok(answer) => {
                 let kept = matches!(answer, Answer::Kept);
                 // What was refused is not forgotten because the status that says so was written.
-                if !kept && !matches!(effect, Effect::Status { .. }) {
+                if !kept && !matches!(step, Step::Status { .. }) {
                     self.setbacks.remove(&key);
                 }
-                self.take_in(&effect, answer);
+                self.take_in(&step, answer);
                 if kept {
                     self.set_back(&key, None, Duration::ZERO, now);
                 }
@@ -152,17 +153,18 @@ impl Planner {
             self.world.services.unpin(&service);
         }
         self.dirty.insert(key);
+        if let Step::Status { event, .. } = step { event.filter(|_| written) } else { None }
     }
 
     fn set_back(&mut self, key: &ObjectKey, words: Option<String>, wait: Duration, now: Now) {
         let tries = self.setbacks.get(key).map_or(0, |setback| setback.delay.tries);
-        let delay = delay_after(tries, now).at_least(wait, now);
+        let delay = Backoff::after(tries, now).at_least(wait, now);
         self.setbacks.insert(key.clone(), Setback { delay, words });
     }
 
     /// The answer to a call. It may be older than what the watch told meanwhile, which the stores
     /// can tell as long as the call counts as under way.
-    fn take_in(&mut self, effect: &Effect, answer: Answer) {
+    fn take_in(&mut self, step: &Step, answer: Answer) {
         match answer {
             // One that we do not know any more was deleted meanwhile.
             Answer::VirtualIp(Some(vip)) if self.world.virtual_ips.get(&vip.key).is_some() => {
@@ -170,7 +172,7 @@ impl Planner {
             }
             Answer::Claim(claim) => self.put_claim(claim, Source::Own),
             Answer::Released => {
-                if let Effect::Release { claim, .. } = effect
+                if let Step::Release { claim, .. } = step
                     && let Some(old) = self.world.claims.deleted(&claim.addr, claim.version)
                 {
                     self.claim_left(&old);
@@ -178,7 +180,7 @@ impl Planner {
             }
             Answer::Service(service) => self.put_service(*service, Source::Own),
             Answer::ServiceGone => {
-                if let Effect::DropCopy { copy, .. } = effect
+                if let Step::DropCopy { copy, .. } = step
                     && let Some(known) = self.world.services.get(copy)
                 {
                     let version = Version::of(&known.metadata);
@@ -391,21 +393,19 @@ impl Planner {
 }
 
 /// The claim and the Service that an effect writes.
-fn about(effect: &Effect) -> (Option<IpAddr>, Option<ObjectKey>) {
-    let service = match effect {
-        Effect::Copy { copy } => Some(ObjectKey::of(&copy.metadata)),
-        Effect::Align { copy, .. } | Effect::DropCopy { copy, .. } => Some(copy.clone()),
-        Effect::Convert { service, .. } | Effect::StopAsking { service, .. } => {
-            Some(service.clone())
-        }
-        Effect::Status { .. }
-        | Effect::Finalizers { .. }
-        | Effect::Take { .. }
-        | Effect::Pass { .. }
-        | Effect::EndReservation { .. }
-        | Effect::Release { .. } => None,
+fn about(step: &Step) -> (Option<IpAddr>, Option<ObjectKey>) {
+    let service = match step {
+        Step::Copy { copy } => Some(ObjectKey::of(&copy.metadata)),
+        Step::Align { copy, .. } | Step::DropCopy { copy, .. } => Some(copy.clone()),
+        Step::Convert { service, .. } | Step::StopAsking { service, .. } => Some(service.clone()),
+        Step::Status { .. }
+        | Step::Finalizers { .. }
+        | Step::Take { .. }
+        | Step::Pass { .. }
+        | Step::EndReservation { .. }
+        | Step::Release { .. } => None,
     };
-    (effect.addr(), service)
+    (step.addr(), service)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use landfall_api::{GroupSegmentMapping, IP, IPGroup, IPSpec, VirtualIP};
 use serde_json::{Value, json};
 
 use super::{
-    effect::{Effect, Tenure},
+    effect::{Step, Tenure},
     observe, plan,
     view::{ClaimView, Named, VirtualIpView, Whose},
     world::{World, is_clone, is_load_balancer, shows_something},
@@ -170,7 +170,7 @@ impl Cluster {
             self.allocate();
             let Some(vip) = self.world.virtual_ips.get(&key).cloned() else { return true };
             let Some(mut effect) = plan::plan(&self.world, &vip) else { return true };
-            if self.refuses_conversion && matches!(effect, Effect::Convert { .. }) {
+            if self.refuses_conversion && matches!(effect, Step::Convert { .. }) {
                 match plan::refused(&vip, &effect, "exceeded quota") {
                     Some(status) => effect = status,
                     None => return true,
@@ -183,11 +183,11 @@ impl Cluster {
                 .filter(|addr| self.is_shown(*addr))
                 .into_iter()
                 .collect();
-            self.trace.push(effect.word());
+            self.trace.push(effect.label());
             self.apply(&vip, &effect);
             for addr in shown {
                 if !self.is_shown(addr) {
-                    self.gaps.push((addr, effect.word()));
+                    self.gaps.push((addr, effect.label()));
                 }
             }
         }
@@ -225,13 +225,13 @@ impl Cluster {
         }
     }
 
-    pub(super) fn apply(&mut self, vip: &VirtualIpView, effect: &Effect) {
+    pub(super) fn apply(&mut self, vip: &VirtualIpView, effect: &Step) {
         match effect {
-            Effect::Status { version, status, .. } => {
+            Step::Status { version, status, .. } => {
                 assert_eq!(*version, vip.version);
                 self.put_virtual_ip(VirtualIpView { status: status.clone(), ..vip.clone() });
             }
-            Effect::Finalizers { version, finalizers } => {
+            Step::Finalizers { version, finalizers } => {
                 assert_eq!(*version, vip.version);
                 if vip.deleting && finalizers.is_empty() {
                     let version = self.next_version();
@@ -241,39 +241,39 @@ impl Cluster {
                     self.put_virtual_ip(VirtualIpView { finalizers, ..vip.clone() });
                 }
             }
-            Effect::Take { addr, tenure } => {
+            Step::Take { addr, tenure } => {
                 assert!(self.world.claims.get(addr).is_none(), "taken twice");
                 self.put_claim(claim_of(*addr, tenure));
             }
-            Effect::Pass { addr, version, tenure } => {
+            Step::Pass { addr, version, tenure } => {
                 assert_eq!(self.world.claims.get(addr).unwrap().version, *version);
                 self.put_claim(claim_of(*addr, tenure));
             }
-            Effect::EndReservation { addr, version } => {
+            Step::EndReservation { addr, version } => {
                 let claim = self.world.claims.get(addr).unwrap().clone();
                 assert_eq!(claim.version, *version);
                 self.put_claim(ClaimView { reserved: None, ..claim });
             }
-            Effect::Release { claim, .. } => {
+            Step::Release { claim, .. } => {
                 assert!(claim.is_of(vip), "{vip:?} gives up {claim:?}");
                 let version = self.next_version();
                 self.world.claims.remove(&claim.addr, version, false);
             }
-            Effect::Copy { copy } => {
+            Step::Copy { copy } => {
                 assert!(self.world.services.get(&ObjectKey::of(&copy.metadata)).is_none());
                 self.put_service((**copy).clone());
             }
-            Effect::Align { copy, patch, .. } => self.patch_service(copy, patch),
-            Effect::DropCopy { copy, .. } => {
+            Step::Align { copy, patch, .. } => self.patch_service(copy, patch),
+            Step::DropCopy { copy, .. } => {
                 assert!(is_clone(self.world.services.get(copy).unwrap(), &vip.uid));
                 let version = self.next_version();
                 self.world.services.remove(copy, version, false);
             }
-            Effect::Convert { service, addr, .. } => {
+            Step::Convert { service, addr, .. } => {
                 let spec = json!({"type": "LoadBalancer", "loadBalancerIP": addr});
                 self.patch_service(service, &json!({ "spec": spec }));
             }
-            Effect::StopAsking { service, .. } => {
+            Step::StopAsking { service, .. } => {
                 self.patch_service(service, &json!({"spec": {"loadBalancerIP": null}}));
             }
         }

@@ -17,8 +17,8 @@ use crate::{
     kinds::{self, Served},
     object::{ObjectKey, Version},
     readiness::Listed,
-    services::watch::feed,
     store::Watched,
+    watch::feed,
 };
 
 /// `VirtualIPs`, as long as their kind is served: claims of them can be left without it.

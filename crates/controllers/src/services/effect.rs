@@ -1,15 +1,24 @@
 //! What the planner asks for, and what came of it.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Client;
 use landfall_api::IPGroupStatus;
 use landfall_ipam::PoolName;
 
-use super::view::{ClaimView, HolderView, PoolSource, PoolView, Reservation, ServiceView, Tenure};
-use crate::object::{ObjectKey, Version};
+use super::{
+    apply::apply,
+    view::{ClaimView, HolderView, PoolView, Reservation, ServiceView, Tenure},
+};
+use crate::{
+    call::Failure,
+    engine::{Call, Floor},
+    event::Event,
+    object::{ObjectKey, Version},
+};
 
-/// One guarded, idempotent call. Everything is decided; applying it has nothing left to choose.
+/// What the allocator asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Effect {
     /// Create the claim: fails if anyone has the address.
@@ -36,8 +45,8 @@ pub(super) enum Effect {
         /// The ingress; `None` leaves it as it is.
         ingress: Option<Vec<IpAddr>>,
         conditions: Vec<Condition>,
-        /// What to tell about it once it is done.
-        note: Option<Note>,
+        /// Written once it is done.
+        event: Option<Event>,
         /// Whether it has had no address before.
         first: bool,
     },
@@ -50,7 +59,7 @@ pub(super) enum Effect {
         addrs: Option<Vec<IpAddr>>,
         /// The network interface to announce them on.
         interface: Option<Arc<str>>,
-        note: Option<Note>,
+        event: Option<Event>,
         first: bool,
     },
     /// Take off a Service what a replaced operator left on it, or we when it was a `LoadBalancer`,
@@ -87,14 +96,13 @@ pub(super) enum Effect {
     LookAtService { key: ObjectKey, known: Option<Version> },
     /// Write a pool's status.
     PoolStatus { pool: PoolName, object: Arc<str>, version: Version, status: IPGroupStatus },
-    /// Tell people. Best effort.
-    Note(Note),
 }
 
-impl Effect {
-    /// What goes first when more is asked for than can be under way: finish what was begun, then
-    /// begin more, then tidy up. Telling people comes last.
-    pub(super) const fn rank(&self) -> u8 {
+impl Call for Effect {
+    type Answer = Answer;
+
+    /// Finish what was begun, then begin more, then tidy up.
+    fn rank(&self) -> u8 {
         match self {
             Self::Publish { .. } | Self::Annotate { .. } => 0,
             Self::LookAtClaim { .. } | Self::LookAtService { .. } | Self::Touch { .. } => 1,
@@ -104,12 +112,10 @@ impl Effect {
             | Self::CleanUp { .. }
             | Self::Retract { .. } => 3,
             Self::PoolStatus { .. } => 4,
-            Self::Note(_) => 5,
         }
     }
 
-    /// The word for logs and metrics.
-    pub(super) const fn word(&self) -> &'static str {
+    fn label(&self) -> &'static str {
         match self {
             Self::Take { .. } => "take",
             Self::Touch { .. } => "touch",
@@ -121,8 +127,76 @@ impl Effect {
             Self::Expire { .. } => "expire",
             Self::LookAtClaim { .. } | Self::LookAtService { .. } => "look",
             Self::PoolStatus { .. } => "pool_status",
-            Self::Note(_) => "event",
         }
+    }
+
+    fn object(&self) -> String {
+        match self {
+            Self::Take { addr, .. }
+            | Self::Touch { addr, .. }
+            | Self::Expire { addr, .. }
+            | Self::LookAtClaim { addr, .. } => addr.to_string(),
+            Self::Release { claim, holder, .. } => format!("{} of {}", claim.addr, holder.key),
+            Self::Publish { key, ingress: Some(addrs), .. }
+            | Self::Annotate { key, addrs: Some(addrs), .. } => format!("{key}: {addrs:?}"),
+            Self::Publish { key, .. }
+            | Self::Annotate { key, .. }
+            | Self::CleanUp { key, .. }
+            | Self::Retract { key, .. }
+            | Self::LookAtService { key, .. } => key.to_string(),
+            Self::PoolStatus { pool, .. } => pool.to_string(),
+        }
+    }
+
+    fn matters_to_users(&self) -> bool {
+        match self {
+            Self::Release { .. }
+            | Self::CleanUp { .. }
+            | Self::Publish { ingress: Some(_), .. }
+            | Self::Annotate { addrs: Some(_), .. } => true,
+            Self::Take { .. }
+            | Self::Touch { .. }
+            | Self::Expire { .. }
+            | Self::Publish { .. }
+            | Self::Annotate { .. }
+            | Self::Retract { .. }
+            | Self::LookAtClaim { .. }
+            | Self::LookAtService { .. }
+            | Self::PoolStatus { .. } => false,
+        }
+    }
+
+    fn floor(&self) -> Floor {
+        match self {
+            Self::LookAtClaim { known, .. } | Self::LookAtService { known, .. } => {
+                known.map_or(Floor::None, Floor::Version)
+            }
+            Self::Take { .. } => Floor::NewestClaim,
+            Self::Touch { version, .. }
+            | Self::Publish { version, .. }
+            | Self::Annotate { version, .. }
+            | Self::CleanUp { version, .. }
+            | Self::Retract { version, .. } => Floor::Version(*version),
+            Self::Release { .. } | Self::Expire { .. } | Self::PoolStatus { .. } => Floor::None,
+        }
+    }
+
+    fn version_of(&self, answer: &Answer) -> Option<Version> {
+        match answer {
+            Answer::Claim(claim) if !matches!(self, Self::Release { .. }) => Some(claim.version),
+            Answer::Service(service) => Some(service.version),
+            Answer::OtherService(version) => Some(*version),
+            Answer::Claim(_)
+            | Answer::NoClaim
+            | Answer::NoService
+            | Answer::Pool(_)
+            | Answer::Released { .. }
+            | Answer::Kept => None,
+        }
+    }
+
+    async fn perform(&self, client: &Client) -> Result<Answer, Failure> {
+        apply(client, self).await
     }
 }
 
@@ -153,36 +227,6 @@ impl Then {
     }
 }
 
-/// A Kubernetes event to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Note {
-    pub about: About,
-    pub warning: bool,
-    pub reason: String,
-    pub message: String,
-}
-
-/// The object an event is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum About {
-    Service { key: ObjectKey, uid: Arc<str> },
-    Pool { source: PoolSource, object: Arc<str>, uid: Arc<str> },
-    Claim { addr: IpAddr, uid: Arc<str> },
-}
-
-impl About {
-    pub(super) fn of_pool(view: &PoolView) -> Self {
-        Self::Pool { source: view.source, object: view.object.clone(), uid: view.uid.clone() }
-    }
-}
-
-/// An effect and what came of it.
-#[derive(Debug)]
-pub(super) struct Report {
-    pub effect: Effect,
-    pub result: Result<Answer, Failure>,
-}
-
 /// What a call that went through told us.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
@@ -199,56 +243,4 @@ pub(super) enum Answer {
     },
     /// The live read forbade the release.
     Kept,
-    Done,
-}
-
-/// Why a call did not go through.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// Somebody has the name.
-    Exists,
-    /// The object is at another version.
-    Conflict,
-    /// There is no such object.
-    NotFound,
-    /// The API server said no, and will say so again until somebody changes something.
-    Refused(String),
-    /// A webhook that nobody answers for says no, and does so to every write of the kind.
-    Blocked(String),
-    /// The API server has too much to do: it did nothing, and asks to be left alone for so long.
-    Throttled(Duration),
-    /// It may have happened or not.
-    Unknown(String),
-    /// It was never sent: we do not lead.
-    NotSent,
-}
-
-impl Failure {
-    /// The word for metrics.
-    pub(crate) const fn word(&self) -> &'static str {
-        match self {
-            Self::Exists => "exists",
-            Self::Conflict => "conflict",
-            Self::NotFound => "not_found",
-            Self::Refused(_) => "refused",
-            Self::Blocked(_) => "blocked",
-            Self::Throttled(_) => "throttled",
-            Self::Unknown(_) => "unknown",
-            Self::NotSent => "not_sent",
-        }
-    }
-
-    /// How long the API server asked to be left alone.
-    pub(crate) const fn asked_to_wait(&self) -> Duration {
-        match self {
-            Self::Throttled(wait) => *wait,
-            Self::Exists
-            | Self::Conflict
-            | Self::NotFound
-            | Self::Refused(_)
-            | Self::Blocked(_)
-            | Self::Unknown(_)
-            | Self::NotSent => Duration::ZERO,
-        }
-    }
 }

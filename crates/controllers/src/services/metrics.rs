@@ -7,18 +7,17 @@ use landfall_ipam::{Family as AddressFamily, Reason};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
     registry::{Registry, Unit},
 };
 
 use super::plan::Planner;
 use crate::leadership::Leadership;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Write {
-    effect: &'static str,
-    result: &'static str,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Pending {
@@ -45,13 +44,10 @@ struct PoolWaiting {
 /// The allocator's metrics; clones share their values.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    writes: Family<Write, Counter>,
     pending: Family<Pending, Gauge>,
     pools: Family<PoolState, Gauge<f64, std::sync::atomic::AtomicU64>>,
     waiting: Family<PoolWaiting, Gauge>,
-    planning: Histogram,
     allocating: Histogram,
-    dropped_events: Counter,
     findings: Family<FindingKind, Counter>,
     open_findings: Family<FindingKind, Gauge>,
     collected: Counter,
@@ -64,40 +60,21 @@ impl Metrics {
     /// Makes the metrics and registers them.
     pub fn register(registry: &mut Registry, leadership: &Leadership) -> Self {
         let metrics = Self {
-            writes: Family::default(),
             pending: Family::default(),
             pools: Family::default(),
             waiting: Family::default(),
-            planning: Histogram::new(buckets(0.000_01, 12)),
-            allocating: Histogram::new(buckets(0.005, 14)),
-            dropped_events: Counter::default(),
+            allocating: Histogram::new(exponential_buckets(0.005, 2.0, 14)),
             findings: Family::default(),
             open_findings: Family::default(),
             collected: Counter::default(),
             findings_before: BTreeMap::new(),
             collected_before: 0,
         };
-        registry.register(
-            "landfall_calls",
-            "Calls to the API server by effect and result",
-            metrics.writes.clone(),
-        );
-        registry.register_with_unit(
-            "landfall_plan",
-            "Time of one round of planning",
-            Unit::Seconds,
-            metrics.planning.clone(),
-        );
         registry.register_with_unit(
             "landfall_allocation",
             "Time from the creation of a Service until its first address is published",
             Unit::Seconds,
             metrics.allocating.clone(),
-        );
-        registry.register(
-            "landfall_events_dropped",
-            "Kubernetes events that were not sent because too many waited",
-            metrics.dropped_events.clone(),
         );
         registry.register(
             "landfall_repair_findings",
@@ -128,20 +105,8 @@ impl Metrics {
         }
     }
 
-    pub(super) fn called(&self, effect: &'static str, result: &'static str) {
-        self.writes.get_or_create(&Write { effect, result }).inc();
-    }
-
-    pub(super) fn planned(&self, took: Duration) {
-        self.planning.observe(took.as_secs_f64());
-    }
-
     pub(super) fn allocated(&self, took: Duration) {
         self.allocating.observe(took.as_secs_f64());
-    }
-
-    pub(super) fn dropped(&self, events: u64) {
-        self.dropped_events.inc_by(events);
     }
 
     /// Brings the gauges in line with what the planner knows.
@@ -225,8 +190,4 @@ impl Collector for State {
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; a /64 is known to 16 digits")]
 fn approximate(value: u128) -> f64 {
     value as f64
-}
-
-fn buckets(first: f64, count: u16) -> impl Iterator<Item = f64> {
-    (0..count).map(move |n| first * f64::from(2_u32.saturating_pow(u32::from(n))))
 }

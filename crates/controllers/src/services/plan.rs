@@ -13,7 +13,6 @@ use std::{
 use jiff::Timestamp;
 use landfall_ipam::{PoolName, Reason, Refusal};
 
-pub(crate) use self::due::{Delay, delay_after};
 pub use self::repair::RepairMode;
 use self::{
     confirm::Doubts, damp::Damper, due::Tries, remind::Reminders, repair::Repair,
@@ -22,7 +21,7 @@ use self::{
 pub(super) use self::{news::News, repair::summary};
 use super::{
     decide::{self, Decision, decide},
-    effect::{About, Effect, Note, Then},
+    effect::{Effect, Then},
     permissions::KUBE_VIP_NAMESPACE,
     status,
     view::{
@@ -32,7 +31,12 @@ use super::{
     wish::could_want,
     world::{AnnotatedServices, Busy, Tenancy, World},
 };
-use crate::{absent::Absent, engine::Now, object::ObjectKey};
+use crate::{
+    absent::Absent,
+    backoff::Backoff,
+    engine::{Now, Plan},
+    object::ObjectKey,
+};
 
 mod claims;
 mod confirm;
@@ -135,11 +139,11 @@ pub(super) struct Planner {
     blocked: Option<Blocked>,
     pools_changed: bool,
     /// Failed writes for Services, and what the API server refused if it did.
-    service_delays: BTreeMap<ObjectKey, (Delay, Option<Refusal>)>,
+    service_delays: BTreeMap<ObjectKey, (Backoff, Option<Refusal>)>,
     /// Failed tries to take off Services what was left on them. They hold up nothing else.
-    clean_up_delays: BTreeMap<ObjectKey, Delay>,
+    clean_up_delays: BTreeMap<ObjectKey, Backoff>,
     /// Releases that the live read forbade.
-    release_delays: BTreeMap<IpAddr, Delay>,
+    release_delays: BTreeMap<IpAddr, Backoff>,
     /// How often in a row other calls failed.
     tries: Tries,
     pool_next: BTreeMap<PoolName, Duration>,
@@ -190,32 +194,30 @@ impl Planner {
         self.status_dirty = true;
     }
 
-    /// What to do now. Each effect is counted as under way until its report comes in.
-    pub(super) fn plan(&mut self, now: Now) -> Vec<Effect> {
-        let mut effects = Vec::new();
+    /// Plans what to do now. Each effect is counted as under way until its report comes in.
+    pub(super) fn plan(&mut self, now: Now, out: &mut Plan<Effect>) {
         if !self.world.has_listed() {
-            return effects;
+            return;
         }
         if std::mem::take(&mut self.pools_changed) {
             self.world.rebuild_pools();
             self.reconsider_all();
             self.repair.stir_all();
         }
-        self.weigh_externals(&mut effects);
-        self.plan_repair(now, &mut effects);
+        self.weigh_externals(out);
+        self.plan_repair(now, out);
         self.wake_delayed(now);
-        self.plan_looks(now, &mut effects);
-        self.plan_expiries(now, &mut effects);
-        self.plan_services(now, &mut effects);
-        self.remind(now, &mut effects);
-        if effects.is_empty() && self.calls.is_empty() {
-            self.plan_held_back(now, &mut effects);
+        self.plan_looks(now, &mut out.effects);
+        self.plan_expiries(now, &mut out.effects);
+        self.plan_services(now, &mut out.effects);
+        self.remind(now, out);
+        if out.effects.is_empty() && self.calls.is_empty() {
+            self.plan_held_back(now, &mut out.effects);
         }
-        self.plan_pool_status(now, &mut effects);
+        self.plan_pool_status(now, out);
         if self.plan_mends(now) {
-            self.plan_services(now, &mut effects);
+            self.plan_services(now, &mut out.effects);
         }
-        effects
     }
 
     /// Decides about whoever has something to be decided. Who waits comes before who has just

@@ -20,14 +20,15 @@ use landfall_api::{
 use landfall_ipam::{AddrRange, Family};
 
 use super::{
-    effect::{Answer, Effect, Failure, Report},
+    effect::{Answer, Effect},
     observe,
     plan::{News, Planner},
     status::holder_now,
     view::{ClaimView, Outsider, OutsiderKind, PoolSource, PoolView, ServiceView},
 };
 use crate::{
-    engine::Now,
+    call::Failure,
+    engine::{Now, Plan, Report},
     object::{ObjectKey, Version},
     store::Watched,
 };
@@ -125,13 +126,13 @@ impl PlannerRig {
             for item in news {
                 planner.on_news(item);
             }
-            planner.plan(now)
+            planned(planner, now)
         });
         time.saturating_add(self.serve(calls))
     }
 
     fn plan(&mut self) -> Vec<Effect> {
-        self.timed(Planner::plan).0
+        self.timed(planned).0
     }
 
     fn serve(&mut self, mut calls: Vec<Effect>) -> Duration {
@@ -140,7 +141,7 @@ impl PlannerRig {
             let (result, echo) = self.call(&effect);
             let (more, time) = self.timed(|planner, now| {
                 planner.on_report(Report { effect, result }, now);
-                planner.plan(now)
+                planned(planner, now)
             });
             calls.extend(more);
             total = total.saturating_add(time);
@@ -148,7 +149,7 @@ impl PlannerRig {
                 for item in echo {
                     planner.on_news(item);
                 }
-                planner.plan(now)
+                planned(planner, now)
             });
             calls.extend(more);
             total = total.saturating_add(time);
@@ -212,9 +213,9 @@ impl PlannerRig {
             Effect::CleanUp { .. } | Effect::Annotate { .. } | Effect::Retract { .. } => {
                 (Err(Failure::NotFound), Vec::new())
             }
-            // What nobody else writes need not be looked at, and events are heard by nobody.
-            Effect::LookAtClaim { .. } | Effect::LookAtService { .. } | Effect::Note(_) => {
-                (Ok(Answer::Done), Vec::new())
+            // What nobody else writes need not be looked at.
+            Effect::LookAtClaim { .. } | Effect::LookAtService { .. } => {
+                (Err(Failure::NotSent), Vec::new())
             }
         }
     }
@@ -331,6 +332,13 @@ fn shown(service: &mut Service, addrs: &[IpAddr]) {
     });
     let status = service.status.get_or_insert_with(ServiceStatus::default);
     status.load_balancer = Some(LoadBalancerStatus { ingress: Some(entries.collect()) });
+}
+
+/// The effects of one round.
+fn planned(planner: &mut Planner, now: Now) -> Vec<Effect> {
+    let mut plan = Plan::default();
+    planner.plan(now, &mut plan);
+    plan.effects
 }
 
 fn nth(first: IpAddr, index: u32) -> IpAddr {

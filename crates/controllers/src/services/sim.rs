@@ -14,12 +14,18 @@ use landfall_ipam::{AddrBlock, AddrSet, Family};
 pub(super) use self::cluster::{Cluster, KINDS, Kind, Stored};
 use self::cluster::{SOURCE, kind_of_outsider};
 use super::{
-    effect::{Answer, Effect, Failure, Note, Report},
+    effect::{Answer, Effect},
     plan::{News, Planner, RepairMode, Settings},
     view::{OutsiderKind, Place, PoolSource, Request, ServiceView},
     world::Tenancy,
 };
-use crate::{engine::Now, object::ObjectKey, store::Watched};
+use crate::{
+    call::Failure,
+    engine::{Now, Plan, Report},
+    event::Event,
+    object::ObjectKey,
+    store::Watched,
+};
 
 mod cluster;
 
@@ -46,12 +52,13 @@ pub(super) struct Operator {
     /// How much of the history each watch has delivered; `None` before its first list.
     cursors: BTreeMap<Kind, usize>,
     calls: Vec<Call>,
+    events: Vec<Event>,
 }
 
 impl Default for Operator {
     fn default() -> Self {
         let planner = Planner::new(Settings { orphan_grace: ORPHAN_GRACE, ..Settings::default() });
-        Self { planner, cursors: BTreeMap::new(), calls: Vec::new() }
+        Self { planner, cursors: BTreeMap::new(), calls: Vec::new(), events: Vec::new() }
     }
 }
 
@@ -105,11 +112,12 @@ impl Sim {
     }
 
     /// Plans, and says how many events come of that; everything else must be at rest.
-    pub(super) fn notes_planned(&mut self, operator: usize) -> usize {
+    pub(super) fn events_planned(&mut self, operator: usize) -> usize {
         let now = self.now();
-        let effects = self.operators[operator].planner.plan(now);
-        assert!(effects.iter().all(|effect| matches!(effect, Effect::Note(_))), "{effects:?}");
-        effects.len()
+        let mut plan = Plan::default();
+        self.operators[operator].planner.plan(now, &mut plan);
+        assert_eq!(plan.effects, []);
+        plan.events.len()
     }
 
     /// How often an operator found each kind of finding.
@@ -249,10 +257,12 @@ impl Sim {
     pub(super) fn plan(&mut self, operator: usize) -> usize {
         let now = self.now();
         let operator = &mut self.operators[operator];
-        let effects = operator.planner.plan(now);
-        let count = effects.iter().filter(|effect| !matches!(effect, Effect::Note(_))).count();
-        let calls = effects.into_iter().map(|effect| Call { effect, read: None, result: None });
-        operator.calls.extend(calls);
+        let mut plan = Plan::default();
+        operator.planner.plan(now, &mut plan);
+        operator.events.extend(plan.events);
+        let count = plan.effects.len();
+        let calls = plan.effects.into_iter();
+        operator.calls.extend(calls.map(|effect| Call { effect, read: None, result: None }));
         count
     }
 
@@ -276,11 +286,9 @@ impl Sim {
         self.operators[operator].calls.iter().position(|call| about(&call.effect))
     }
 
-    /// The events among the calls under way.
-    pub(super) fn notes(&self, operator: usize) -> impl Iterator<Item = &Note> {
-        self.operators[operator].calls.iter().filter_map(|call| {
-            if let Effect::Note(note) = &call.effect { Some(note) } else { None }
-        })
+    /// The events that an operator planned.
+    pub(super) fn events(&self, operator: usize) -> &[Event] {
+        &self.operators[operator].events
     }
 
     /// A call takes its next step on the server: a release first reads, then deletes.

@@ -7,9 +7,12 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, ObjectReference, Service},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use landfall_api::{
-    FamilyCount, IPGroupStatus, WaitingService,
+    FamilyCount, IPGroup, IPGroupStatus, WaitingService,
     condition::{self, Status},
     words::{CONDITION_ALLOCATED, CONDITION_CONSISTENT, CONDITION_OVERLAPS, CONDITION_READY},
 };
@@ -17,12 +20,15 @@ use landfall_ipam::{Book, Family, PoolCount, PoolName, Reason, Refusal};
 
 use super::{
     decide::{is_known, is_lease},
-    effect::{About, Note},
     plan::summary,
     repair::Found,
-    view::{HolderView, PoolView, ServiceView},
+    view::{HolderView, PoolSource, PoolView, ServiceView},
     waiting::Waiting,
     world::World,
+};
+use crate::{
+    event::{self, Event},
+    object::ObjectKey,
 };
 
 /// The reason of a Service that has what it wants.
@@ -139,16 +145,14 @@ impl Said {
     }
 
     /// What to tell about it: only a change of status or reason is news.
-    pub(super) fn note(&self, service: &ServiceView) -> Option<Note> {
+    pub(super) fn event(&self, service: &ServiceView) -> Option<Event> {
         let before = condition::get(&service.conditions, CONDITION_ALLOCATED);
         let same = before.is_some_and(|before| {
             before.status == self.status.as_str() && before.reason == self.reason
         });
-        (!same).then(|| Note {
-            about: About::Service { key: service.key.clone(), uid: service.uid.clone() },
-            warning: self.status == Status::False,
-            reason: self.reason.clone(),
-            message: self.message.clone(),
+        (!same).then(|| {
+            let warning = self.status == Status::False;
+            service_event(&service.key, &service.uid, warning, &self.reason, self.message.clone())
         })
     }
 }
@@ -161,14 +165,44 @@ pub(super) fn without_ours(conditions: &[Condition]) -> Option<Vec<Condition>> {
 }
 
 /// What a Service says about why it waits, to be told again.
-pub(super) fn reminder(service: &ServiceView) -> Option<Note> {
+pub(super) fn reminder(service: &ServiceView) -> Option<Event> {
     let said = condition::get(&service.conditions, CONDITION_ALLOCATED)?;
-    (said.status == Status::False.as_str()).then(|| Note {
-        about: About::Service { key: service.key.clone(), uid: service.uid.clone() },
-        warning: true,
-        reason: said.reason.clone(),
-        message: said.message.clone(),
+    (said.status == Status::False.as_str()).then(|| {
+        service_event(&service.key, &service.uid, true, &said.reason, said.message.clone())
     })
+}
+
+/// An event about a Service.
+pub(super) fn service_event(
+    key: &ObjectKey,
+    uid: &str,
+    warning: bool,
+    reason: &str,
+    message: String,
+) -> Event {
+    let about = event::about::<Service>(Some(key.namespace()), key.name(), uid);
+    event(about, warning, reason, message)
+}
+
+/// An event about a pool, on the object that the pool is read from.
+pub(super) fn pool_event(view: &PoolView, reason: &str, message: String) -> Event {
+    event(about_pool(view), true, reason, message)
+}
+
+/// The object that a pool is read from.
+pub(super) fn about_pool(view: &PoolView) -> ObjectReference {
+    match view.source {
+        PoolSource::IpGroups => event::about::<IPGroup>(None, &view.object, &view.uid),
+        PoolSource::ConfigMap => {
+            let (namespace, name) =
+                view.object.split_once('/').unwrap_or(("default", &view.object));
+            event::about::<ConfigMap>(Some(namespace), name, &view.uid)
+        }
+    }
+}
+
+pub(super) fn event(about: ObjectReference, warning: bool, reason: &str, message: String) -> Event {
+    Event { about, action: "Allocate", reason: reason.to_owned(), message, warning }
 }
 
 /// Whether the Service carries no condition of ours.

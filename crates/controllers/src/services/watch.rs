@@ -2,7 +2,6 @@
 
 use std::{fmt::Debug, future::Future, net::IpAddr};
 
-use futures::StreamExt as _;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace, Node, Service},
     discovery::v1::EndpointSlice,
@@ -11,16 +10,12 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     core::{DeserializeGuard, PartialObjectMeta},
-    runtime::{
-        WatchStreamExt as _, watcher,
-        watcher::{Config, Event},
-    },
+    runtime::watcher::{Config, Event},
 };
 use landfall_api::{IP, IPGroup, VirtualIP, name};
 use landfall_ipam::PoolName;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, error::SendError};
-use tracing::{debug, warn};
 
 use super::{
     KubeVip,
@@ -30,11 +25,11 @@ use super::{
     view::{Outsider, OutsiderKind, PoolSource},
 };
 use crate::{
-    blind::Comparison,
     kinds::{self, Served},
     object::{ObjectKey, Version},
     readiness::Listed,
     store::Watched,
+    watch::feed,
 };
 
 /// Claims per page of a list. Each page is a round trip and is held in memory as a whole; claims are
@@ -336,50 +331,4 @@ pub(super) fn namespaces(
             }
         })]
     })
-}
-
-/// Passes on what a watch tells, for ever; ends only when nobody listens any more.
-pub(crate) async fn feed<K, N>(
-    kind: &'static str,
-    (api, config): (Api<K>, Config),
-    news: mpsc::Sender<N>,
-    listed: Listed,
-    translate: impl Fn(Event<K>) -> Vec<N>,
-) where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    let stream = || Box::pin(watcher(api.clone(), config.clone()).default_backoff());
-    let mut comparison = Comparison::new(kind, api.clone(), &config, listed.checks());
-    let mut events = stream();
-    loop {
-        let event = tokio::select! {
-            event = events.next() => event,
-            step = comparison.next() => {
-                if comparison.goes_on(step) {
-                    events = stream();
-                }
-                continue;
-            }
-        };
-        match event {
-            Some(Ok(event)) => {
-                comparison.told(&event);
-                let done = matches!(event, Event::InitDone);
-                for item in translate(event) {
-                    if news.send(item).await.is_err() {
-                        return;
-                    }
-                }
-                if done {
-                    debug!(kind, "listed");
-                    listed.done();
-                }
-            }
-            Some(Err(error)) => {
-                warn!(kind, error = &error as &dyn std::error::Error, "watch failed; it goes on");
-                listed.failed();
-            }
-            None => return,
-        }
-    }
 }

@@ -7,13 +7,13 @@ use landfall_ipam::Family;
 
 use super::{expose::error, hold, say, status, tenure_of};
 use crate::migration::{
-    effect::Effect,
+    effect::Step,
     view::{MappingView, VirtualIpView},
     world::World,
 };
 
 /// The next step towards an address.
-pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
     // One that it has already, because somebody was interrupted before the status said so.
     let wanted = vip.wanted.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
     let claimed = |addr: IpAddr| world.claims.get(&addr).filter(|claim| claim.is_of(vip));
@@ -31,10 +31,10 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
     if let Some(step) = hold(vip, FINALIZER_VIRTUALIP_IP) {
         return Some(step);
     }
-    Some(Effect::Take { addr, tenure: tenure_of(vip, Some(mapping)) })
+    Some(Step::Take { addr, tenure: tenure_of(vip, Some(mapping)) })
 }
 
-fn tell(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<Effect> {
+fn tell(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<Step> {
     let mapping = world.mapping_of(addr);
     let created = status(vip, State::CreatingIp, "creating IP object for the service");
     let status = VirtualIPStatus {

@@ -12,7 +12,7 @@ use super::{allocate, held_by, hold, mapping, say, status, tenure_of};
 use crate::{
     migration::{
         clone,
-        effect::{Effect, Reason},
+        effect::{Reason, Step},
         view::VirtualIpView,
         world::{World, is_clone},
     },
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The next step, if there is one.
-pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
     let Some(text) = vip.status.address() else { return allocate::plan(world, vip) };
     let Ok(addr) = text.parse() else {
         return error(vip, format!("the address in the status cannot be read: {text}"));
@@ -39,7 +39,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
         return Some(step);
     }
     let Some(copy) = world.at_clones_place(vip) else {
-        return Some(Effect::Copy { copy: Box::new(clone::make(vip, original, addr)) });
+        return Some(Step::Copy { copy: Box::new(clone::make(vip, original, addr)) });
     };
     if !is_clone(copy, &vip.uid) {
         let key = ObjectKey::of(&copy.metadata);
@@ -59,11 +59,11 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
 }
 
 /// Brings the copy in line with the Service, if both are there.
-pub(super) fn align(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<Effect> {
+pub(super) fn align(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<Step> {
     let (copy, original) = (world.clone_of(vip)?, world.target(vip)?);
     let going = copy.metadata.deletion_timestamp.is_some();
     let patch = clone::difference(copy, original, addr).filter(|_| !going)?;
-    Some(Effect::Align { copy: vip.clone_key(), version: Version::of(&copy.metadata), patch })
+    Some(Step::Align { copy: vip.clone_key(), version: Version::of(&copy.metadata), patch })
 }
 
 /// A step to make sure that the address is the `VirtualIP`'s, if one is needed, or why that is
@@ -72,7 +72,7 @@ pub(super) fn keep_claim(
     world: &World,
     vip: &VirtualIpView,
     addr: IpAddr,
-) -> Option<Result<Effect, String>> {
+) -> Option<Result<Step, String>> {
     if let Some(step) = hold(vip, FINALIZER_VIRTUALIP_IP) {
         return Some(Ok(step));
     }
@@ -84,13 +84,13 @@ pub(super) fn keep_claim(
         return Some(Err(format!("{addr} is shown by Service {stranger}")));
     }
     let tenure = tenure_of(vip, mapping(world, vip, addr));
-    Some(Ok(Effect::Take { addr, tenure }))
+    Some(Ok(Step::Take { addr, tenure }))
 }
 
 pub(super) fn missing(service: &str) -> String {
     format!("could not get the service to be exposed: Service \"{service}\" not found")
 }
 
-pub(super) fn error(vip: &VirtualIpView, message: String) -> Option<Effect> {
+pub(super) fn error(vip: &VirtualIpView, message: String) -> Option<Step> {
     say(vip, status(vip, State::Error, message), Some(Reason::NotExposed))
 }

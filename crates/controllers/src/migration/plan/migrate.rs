@@ -18,7 +18,7 @@ use super::{drop_copy, expose, held_by, hold, let_go, mapping, say, status, tenu
 use crate::{
     migration::{
         clone,
-        effect::{Effect, Reason, Tenure},
+        effect::{Reason, Step, Tenure},
         view::{ClaimView, VirtualIpView, Whose},
         world::{World, asks_for, is_headless, is_load_balancer, shows, shows_something},
     },
@@ -47,7 +47,7 @@ fn is_of(claim: &ClaimView, target: &ObjectKey, service: Option<&Service>) -> bo
 }
 
 /// The next step, if there is one.
-pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Effect> {
+pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
     let text = vip.status.address()?;
     let Ok(addr) = text.parse() else {
         let message = format!("the address in the status cannot be read: {text}");
@@ -113,11 +113,7 @@ fn was_given_up(world: &World, vip: &VirtualIpView, claim: Option<&ClaimView>) -
 
 /// Nobody can take over. If the `VirtualIP` is to go all the same, the claim is not its own any more,
 /// but must not be kept for ever for a Service that nobody finishes for.
-fn without_service(
-    world: &World,
-    vip: &VirtualIpView,
-    claim: Option<&ClaimView>,
-) -> Option<Effect> {
+fn without_service(world: &World, vip: &VirtualIpView, claim: Option<&ClaimView>) -> Option<Step> {
     if vip.deleting {
         if let Some(copy) = world.clone_of(vip) {
             return drop_copy(vip, copy);
@@ -129,9 +125,9 @@ fn without_service(
         return Some(if claim.whose == Whose::Kept {
             // Nobody else would take it up, so it goes the way of every claim of a `VirtualIP`.
             let tenure = tenure_of(vip, mapping(world, vip, addr));
-            Effect::Pass { addr, version, tenure }
+            Step::Pass { addr, version, tenure }
         } else {
-            Effect::EndReservation { addr, version }
+            Step::EndReservation { addr, version }
         });
     }
     let stage = vip.stage().unwrap_or(State::Preparing);
@@ -200,13 +196,13 @@ impl Case<'_> {
     }
 
     /// Nothing is changed for the Service, and everything is as if no migration had been asked for.
-    fn stay(&self, message: String) -> Option<Effect> {
+    fn stay(&self, message: String) -> Option<Step> {
         let Self { world, vip, addr, .. } = *self;
         let step = match self.claim {
             // It was handed over, and then the Service went another way.
             Some(claim) if claim.is_only_for(&self.target) => {
                 let tenure = tenure_of(vip, mapping(world, vip, addr));
-                Some(Effect::Pass { addr, version: claim.version, tenure })
+                Some(Step::Pass { addr, version: claim.version, tenure })
             }
             Some(_) | None => match expose::keep_claim(world, vip, addr) {
                 Some(Ok(step)) => Some(step),
@@ -219,7 +215,7 @@ impl Case<'_> {
         step.or_else(|| hold(vip, FINALIZER_VIRTUALIP_SERVICE))
             .or_else(|| {
                 let free = world.at_clones_place(vip).is_none();
-                free.then(|| Effect::Copy { copy: Box::new(clone::make(vip, self.service, addr)) })
+                free.then(|| Step::Copy { copy: Box::new(clone::make(vip, self.service, addr)) })
             })
             .or_else(|| expose::align(world, vip, addr))
             .or_else(|| waits(vip, State::Preparing, message))
@@ -229,7 +225,7 @@ impl Case<'_> {
     ///
     /// It is also kept for the Service by name: an operator that knows nothing of the `VirtualIP` may
     /// think that a Service which is no `LoadBalancer` has no use for it, and would let it go.
-    fn hand_over(&self) -> ControlFlow<Option<Effect>> {
+    fn hand_over(&self) -> ControlFlow<Option<Step>> {
         let Self { world, vip, addr, .. } = *self;
         if self.claim.is_some_and(|claim| self.is_complete(claim)) {
             return ControlFlow::Continue(());
@@ -248,8 +244,8 @@ impl Case<'_> {
             (Err(why), _) | (Ok(_), Err(why)) => waits(vip, State::Reassociating, why),
             (Ok(version), Ok(pool)) => {
                 let pass = |tenure| match version {
-                    Some(version) => Effect::Pass { addr, version, tenure },
-                    None => Effect::Take { addr, tenure },
+                    Some(version) => Step::Pass { addr, version, tenure },
+                    None => Step::Take { addr, tenure },
                 };
                 enter(vip, State::Reassociating).or_else(|| self.tenure(pool).map(pass))
             }
@@ -280,17 +276,17 @@ impl Case<'_> {
         Some(Tenure::Service { holder: observe::holder_object(&holder_now(&view)), pool })
     }
 
-    fn convert(&self) -> ControlFlow<Option<Effect>> {
+    fn convert(&self) -> ControlFlow<Option<Step>> {
         if is_load_balancer(self.service) {
             return ControlFlow::Continue(());
         }
         let version = Version::of(&self.service.metadata);
-        let convert = Effect::Convert { service: self.target.clone(), version, addr: self.addr };
+        let convert = Step::Convert { service: self.target.clone(), version, addr: self.addr };
         ControlFlow::Break(enter(self.vip, State::Converting).or(Some(convert)))
     }
 
     /// Now it is the allocator's turn, and what it says about the Service is said here, too.
-    fn wait_for_the_allocator(&self) -> Option<Effect> {
+    fn wait_for_the_allocator(&self) -> Option<Step> {
         let conditions =
             self.service.status.as_ref().and_then(|status| status.conditions.as_deref());
         let allocated = condition::get(conditions.unwrap_or_default(), CONDITION_ALLOCATED);
@@ -304,14 +300,14 @@ impl Case<'_> {
     }
 
     /// The Service shows the address: everything else can go.
-    fn finish(&self) -> Option<Effect> {
+    fn finish(&self) -> Option<Step> {
         let Self { world, vip, addr, .. } = *self;
-        let clean = |step: Effect| enter(vip, State::CleaningUp).unwrap_or(step);
+        let clean = |step: Step| enter(vip, State::CleaningUp).unwrap_or(step);
         if let ControlFlow::Break(step) = self.hand_over() {
             return step;
         }
         if let Some(claim) = self.claim.filter(|claim| claim.is_kept_for(&self.target)) {
-            return Some(clean(Effect::EndReservation { addr, version: claim.version }));
+            return Some(clean(Step::EndReservation { addr, version: claim.version }));
         }
         if let Some(copy) = world.clone_of(vip) {
             return drop_copy(vip, copy).map(clean);
@@ -319,7 +315,7 @@ impl Case<'_> {
         if vip.wanted.is_none() && self.is_asked_for() {
             // The user did not ask for an address by name, so the Service is not to either.
             let version = Version::of(&self.service.metadata);
-            return Some(clean(Effect::StopAsking { service: self.target.clone(), version }));
+            return Some(clean(Step::StopAsking { service: self.target.clone(), version }));
         }
         if let Some(step) = let_go(vip) {
             return Some(clean(step));
@@ -338,7 +334,7 @@ impl Case<'_> {
 }
 
 /// Says that a stage began, unless the status says so already.
-fn enter(vip: &VirtualIpView, stage: State) -> Option<Effect> {
+fn enter(vip: &VirtualIpView, stage: State) -> Option<Step> {
     if vip.state() == Some(stage) {
         return None;
     }
@@ -346,6 +342,6 @@ fn enter(vip: &VirtualIpView, stage: State) -> Option<Effect> {
 }
 
 /// Says why it cannot go on.
-fn waits(vip: &VirtualIpView, stage: State, message: String) -> Option<Effect> {
+fn waits(vip: &VirtualIpView, stage: State, message: String) -> Option<Step> {
     say(vip, status(vip, stage, message), Some(Reason::MigrationWaits))
 }

@@ -6,7 +6,11 @@ use super::{
     super::view::{Named, Whose},
     *,
 };
-use crate::object::Version;
+use crate::{
+    call::Failure,
+    engine::{Call as _, Report},
+    object::Version,
+};
 
 fn now(seconds: u64) -> Now {
     Now { wall: jiff::Timestamp::UNIX_EPOCH, uptime: Duration::from_secs(seconds) }
@@ -83,11 +87,11 @@ fn gone(version: u64) -> News {
 #[test]
 fn a_virtual_ip_has_one_call_under_way_and_is_planned_again_when_it_ends() {
     let mut planner = known(vip(5));
-    let [(key, effect)] = &planner.plan(now(1))[..] else { panic!("one step") };
-    assert_eq!(effect.word(), "status");
+    let [effect] = &planner.plan(now(1))[..] else { panic!("one step") };
+    assert_eq!(effect.label(), "status");
     planner.on_news(News::Claims(Watched::ListEnds));
     assert_eq!(planner.plan(now(1)), []);
-    let report = Report { key: key.clone(), effect: effect.clone(), result: Err(Failure::NotSent) };
+    let report = Report { effect: effect.clone(), result: Err(Failure::NotSent) };
     planner.on_report(report, now(1));
     assert_eq!(planner.plan(now(1)).len(), 1, "it was never sent");
 }
@@ -100,34 +104,34 @@ fn what_failed_is_tried_later_and_what_was_refused_is_told_meanwhile() {
         (Failure::Refused("no".to_owned()), Some("could not update the VirtualIP: no")),
     ] {
         let mut planner = known(vip(5));
-        let [(key, effect)] = &planner.plan(now(1))[..] else { panic!("one step") };
-        let (key, effect) = (key.clone(), effect.clone());
+        let [effect] = &planner.plan(now(1))[..] else { panic!("one step") };
+        let effect = effect.clone();
         let result = Err(failure.clone());
-        planner.on_report(Report { key: key.clone(), effect: effect.clone(), result }, now(1));
+        planner.on_report(Report { effect: effect.clone(), result }, now(1));
         let meanwhile = planner.plan(now(1));
-        let message = meanwhile.first().map(|(_, effect)| {
-            let Effect::Status { status, .. } = effect else { panic!("{effect:?}") };
+        let message = meanwhile.first().map(|effect| {
+            let Step::Status { status, .. } = &effect.step else { panic!("{effect:?}") };
             status.message.clone().unwrap()
         });
         assert_eq!(message.as_deref(), told, "{failure:?}");
-        for (key, effect) in meanwhile {
-            planner.on_report(Report { key, effect, result: Ok(Answer::VirtualIp(None)) }, now(1));
+        for effect in meanwhile {
+            planner.on_report(Report { effect, result: Ok(Answer::VirtualIp(None)) }, now(1));
         }
         let due = planner.next_due().unwrap();
         assert!(due > Duration::from_secs(1), "{failure:?}");
-        assert_eq!(planner.plan(now(3)), [(key, effect)], "{failure:?}");
+        assert_eq!(planner.plan(now(3)), [effect], "{failure:?}");
     }
 }
 
 #[test]
 fn the_answer_to_a_write_is_known_before_the_watch_tells() {
     let mut planner = known(vip(5));
-    let [(key, effect)] = &planner.plan(now(1))[..] else { panic!("one step") };
+    let [effect] = &planner.plan(now(1))[..] else { panic!("one step") };
     let mut written = vip(6);
-    let Effect::Status { status, .. } = effect else { panic!("{effect:?}") };
+    let Step::Status { status, .. } = &effect.step else { panic!("{effect:?}") };
     written.status = status.clone();
     let result = Ok(Answer::VirtualIp(Some(written)));
-    planner.on_report(Report { key: key.clone(), effect: effect.clone(), result }, now(1));
+    planner.on_report(Report { effect: effect.clone(), result }, now(1));
     assert_eq!(planner.plan(now(1)), [], "there is no mapping, and it has said so");
 }
 
@@ -135,7 +139,7 @@ fn the_answer_to_a_write_is_known_before_the_watch_tells() {
 fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() {
     let released = |planner: &mut Planner| {
         let effects = planner.plan(now(1));
-        effects.iter().filter(|(_, effect)| effect.word() == "release").count()
+        effects.iter().filter(|effect| effect.label() == "release").count()
     };
     let mut planner = Planner::default();
     lists(&mut planner);
@@ -151,17 +155,17 @@ fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() 
         planner.on_news(is(claim(uid, 6)));
         let mut count = 0;
         for _ in 0..3 {
-            for (key, effect) in planner.plan(now(1)) {
-                count += usize::from(effect.word() == "release");
-                let result = if let Effect::Status { status, .. } = &effect {
+            for effect in planner.plan(now(1)) {
+                count += usize::from(effect.label() == "release");
+                let result = if let Step::Status { status, .. } = &effect.step {
                     let status = status.clone();
                     Ok(Answer::VirtualIp(Some(VirtualIpView { status, ..vip(7) })))
-                } else if matches!(effect, Effect::Release { .. }) {
+                } else if matches!(effect.step, Step::Release { .. }) {
                     Ok(Answer::Released)
                 } else {
                     Err(Failure::NotSent)
                 };
-                planner.on_report(Report { key, effect, result }, now(1));
+                planner.on_report(Report { effect, result }, now(1));
             }
         }
         assert_eq!(count, expected, "{uid}");
@@ -205,8 +209,8 @@ fn a_claim_waits_for_one_that_was_never_seen_and_not_for_one_that_left() {
             if seconds == 20 {
                 then.take().into_iter().flatten().for_each(|news| planner.on_news(news));
             }
-            for (_, effect) in planner.plan(now(seconds)) {
-                assert_eq!(effect.word(), "release", "{case}");
+            for effect in planner.plan(now(seconds)) {
+                assert_eq!(effect.label(), "release", "{case}");
                 released = released.or(Some(seconds));
             }
             if released.is_none() && expected.is_some() && seconds >= 20 {

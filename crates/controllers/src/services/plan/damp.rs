@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use super::{Now, due::delay_after};
-use crate::object::ObjectKey;
+use super::Now;
+use crate::{backoff::Backoff, object::ObjectKey};
 
 /// What is said again only after this long is not said again.
 const MEMORY: Duration = Duration::from_mins(5);
@@ -42,7 +42,7 @@ impl Damper {
         if let Some(last) = self.lately.get_mut(&what).filter(recent) {
             let wait = last.again.checked_sub(FREE);
             let until =
-                wait.and_then(|tries| delay_after(tries, Now { uptime: last.at, ..now }).until);
+                wait.and_then(|tries| Backoff::after(tries, Now { uptime: last.at, ..now }).until);
             if until.is_some_and(|until| until > now.uptime) {
                 return until;
             }

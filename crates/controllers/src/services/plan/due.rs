@@ -6,36 +6,7 @@ use jiff::Timestamp;
 use landfall_ipam::PoolName;
 
 use super::{Busy, ClaimView, Effect, Now, Planner};
-use crate::{object::ObjectKey, services::effect::Failure};
-
-/// How long to wait before another try, growing with each failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Delay {
-    /// `None` once it is over; how often it failed is remembered until it goes well.
-    pub(crate) until: Option<Duration>,
-    pub(crate) tries: u32,
-}
-
-impl Delay {
-    pub(crate) fn holds(self, now: Now) -> bool {
-        self.until.is_some_and(|until| until > now.uptime)
-    }
-
-    /// Makes it last as long as the API server asked to be left alone, within reason.
-    pub(crate) fn at_least(self, wait: Duration, now: Now) -> Self {
-        let asked = now.uptime.saturating_add(wait.min(LONGEST_DELAY));
-        Self { until: self.until.max(Some(asked)), ..self }
-    }
-
-    /// Ends it if its time has come; says whether it did just now.
-    fn end(&mut self, now: Now) -> bool {
-        let over = self.until.is_some() && !self.holds(now);
-        if over {
-            self.until = None;
-        }
-        over
-    }
-}
+use crate::{backoff::Backoff, call::Failure, object::ObjectKey};
 
 /// How often in a row calls failed that are tried again by themselves.
 #[derive(Debug, Default)]
@@ -48,10 +19,8 @@ pub(super) struct Tries {
     pub(super) pools: BTreeMap<PoolName, u32>,
 }
 
-const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// Whoever tries on behalf of all waits no longer than after so many tries.
 pub(super) const PROBE_TRIES: u32 = 3;
-const LONGEST_DELAY: Duration = Duration::from_mins(1);
 
 impl Planner {
     /// The uptime at which [`Planner::plan`] has something to do even without news.
@@ -150,7 +119,7 @@ impl Planner {
     /// there is more and more time in between.
     pub(super) fn look_after_conflict(&mut self, addr: IpAddr, now: Now) {
         let tries = self.tries.claims.entry(addr).or_default();
-        let at = tries.checked_sub(1).and_then(|again| delay_after(again, now).until);
+        let at = tries.checked_sub(1).and_then(|again| Backoff::after(again, now).until);
         *tries = tries.saturating_add(1);
         self.look_at_claim(addr, at.unwrap_or(now.uptime), None);
     }
@@ -164,7 +133,7 @@ impl Planner {
         now: Now,
     ) {
         let tries = self.tries.claims.entry(addr).or_default();
-        let delay = delay_after(*tries, now).at_least(failure.asked_to_wait(), now);
+        let delay = Backoff::after(*tries, now).at_least(failure.asked_to_wait(), now);
         *tries = delay.tries;
         self.look_at_claim(addr, delay.until.unwrap_or(now.uptime), for_whom);
     }
@@ -172,7 +141,7 @@ impl Planner {
     /// Looks at a Service a while after a call about it failed, and later each time.
     pub(super) fn look_at_service_later(&mut self, key: &ObjectKey, failure: &Failure, now: Now) {
         let tries = self.tries.looks.entry(key.clone()).or_default();
-        let delay = delay_after(*tries, now).at_least(failure.asked_to_wait(), now);
+        let delay = Backoff::after(*tries, now).at_least(failure.asked_to_wait(), now);
         *tries = delay.tries;
         self.looks.insert(key.clone(), delay.until.unwrap_or(now.uptime));
     }
@@ -187,10 +156,4 @@ impl Planner {
         self.claim_looks.insert(addr, at);
         self.settle(addr);
     }
-}
-
-pub(crate) fn delay_after(tries: u32, now: Now) -> Delay {
-    let factor = 1_u32.checked_shl(tries.min(16)).unwrap_or(u32::MAX);
-    let wait = FIRST_DELAY.saturating_mul(factor).min(LONGEST_DELAY);
-    Delay { until: Some(now.uptime.saturating_add(wait)), tries: tries.saturating_add(1) }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use landfall_ipam::{AddrSet, PoolName};
 
-use super::{About, ClaimView, Effect, Leftover, Note, Planner, PoolView, ServiceView};
+use super::{ClaimView, Effect, Leftover, Plan, Planner, PoolView, ServiceView, status};
 use crate::{
     object::{ObjectKey, Version},
     services::{
@@ -494,7 +494,7 @@ impl Planner {
 
     /// Weighs which addresses in `spec.externalIPs` count as taken, and tells Services about those that
     /// do not.
-    pub(super) fn weigh_externals(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn weigh_externals(&mut self, out: &mut Plan<Effect>) {
         let weighed = self.world.weigh_externals();
         for addr in weighed.changed {
             self.outside_changed(addr);
@@ -517,9 +517,8 @@ impl Planner {
                 listed.join(", ")
             );
             let (key, uid) = who;
-            let about = About::Service { key, uid };
-            let reason = EXTERNAL_IGNORED.to_owned();
-            effects.push(Effect::Note(Note { about, warning: true, reason, message }));
+            let event = status::service_event(&key, &uid, true, EXTERNAL_IGNORED, message);
+            out.events.push(event);
         }
     }
 }

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use landfall_ipam::Reason;
 
-use super::{About, Effect, Note, Now, Planner, PoolView, STATUS_INTERVAL, status};
+use super::{Effect, Now, Plan, Planner, PoolView, STATUS_INTERVAL, status};
+use crate::event::Event;
 
 /// The reason of an event about something in a pool's words that is not as it was meant, though the
 /// pool can be used.
 const WARNED: &str = "PoolWarning";
 
 impl Planner {
-    pub(super) fn plan_pool_status(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn plan_pool_status(&mut self, now: Now, out: &mut Plan<Effect>) {
         let due = self.status_at.is_some_and(|at| at <= now.uptime);
         let others_wait = self.waiting.take_changed();
         if !std::mem::take(&mut self.status_dirty) && !others_wait && !due {
@@ -38,13 +39,13 @@ impl Planner {
             let next = status::pool(view, &told, now.wall);
             if next.is_some() || view.status.is_none() {
                 let told = self.pool_notes.entry(name.clone()).or_default();
-                effects.extend(notes(view, told).map(Effect::Note));
+                out.events.extend(events(view, told));
             }
             let Some(next) = next else {
                 self.repair.told(&name);
                 continue;
             };
-            effects.push(Effect::PoolStatus {
+            out.effects.push(Effect::PoolStatus {
                 pool: name.clone(),
                 object: view.object.clone(),
                 version: view.version,
@@ -57,14 +58,12 @@ impl Planner {
 }
 
 /// What there is to tell about a pool's own words that was not told before.
-fn notes(view: &PoolView, told: &mut BTreeSet<String>) -> impl Iterator<Item = Note> + use<> {
+fn events(view: &PoolView, told: &mut BTreeSet<String>) -> impl Iterator<Item = Event> {
     let problem = status::problem(view).map(|problem| (Reason::PoolInvalid.as_str(), problem));
     let warnings = view.unreadable.iter().chain(&view.warnings);
     let warnings = warnings.map(|warning| (WARNED, warning.clone()));
     let all: Vec<_> = problem.into_iter().chain(warnings).collect();
     let before = std::mem::replace(told, all.iter().map(|(_, text)| text.clone()).collect());
-    let about = About::of_pool(view);
-    all.into_iter().filter(move |(_, text)| !before.contains(text)).map(move |(reason, message)| {
-        Note { about: about.clone(), warning: true, reason: reason.to_owned(), message }
-    })
+    let new = all.into_iter().filter(move |(_, text)| !before.contains(text));
+    new.map(move |(reason, message)| status::pool_event(view, reason, message))
 }

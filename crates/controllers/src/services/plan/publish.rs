@@ -3,10 +3,10 @@
 use std::{hash::Hash, net::IpAddr, sync::Arc};
 
 use super::{
-    Delay, Effect, Now, Place, Planner, Request, ServiceView, decide,
+    Effect, Now, Place, Planner, Request, ServiceView, decide,
     status::{self, Said},
 };
-use crate::object::ObjectKey;
+use crate::{backoff::Backoff, object::ObjectKey};
 
 impl Planner {
     /// Whether a Service shows exactly these addresses where it should. In which order is its own
@@ -88,8 +88,8 @@ impl Planner {
         let interface = pool.and_then(|pool| pool.interface(service.key.namespace()));
         let interface = interface.map(Arc::from);
         // A condition that is there already is written next, and tells it then.
-        let note =
-            said.and_then(|said| said.note(service)).filter(|_| status::says_nothing(service));
+        let event = said.and_then(|said| said.event(service));
+        let event = event.filter(|_| status::says_nothing(service));
         self.begin_call(&service.key);
         effects.push(Effect::Annotate {
             key: service.key.clone(),
@@ -97,7 +97,7 @@ impl Planner {
             version: service.version,
             addrs,
             interface,
-            note,
+            event,
             first: is_first(service),
         });
         true
@@ -106,7 +106,7 @@ impl Planner {
     /// Whether the same was written for a Service and undone too often, so that it must wait.
     pub(super) fn is_held_back(&mut self, key: &ObjectKey, what: impl Hash, now: Now) -> bool {
         let Some(until) = self.damper.hold(key, what, now) else { return false };
-        let delay = Delay { until: Some(until), tries: 0 };
+        let delay = Backoff { until: Some(until), tries: 0 };
         self.service_delays.insert(key.clone(), (delay, None));
         true
     }
@@ -127,7 +127,7 @@ impl Planner {
                 version: service.version,
                 ingress: None,
                 conditions,
-                note: None,
+                event: None,
                 first: false,
             });
         }
@@ -152,7 +152,7 @@ impl Planner {
         if self.is_held_back(&service.key, (ingress.as_deref(), said), now) {
             return true;
         }
-        let note = said.and_then(|said| said.note(service));
+        let event = said.and_then(|said| said.event(service));
         self.begin_call(&service.key);
         effects.push(Effect::Publish {
             key: service.key.clone(),
@@ -160,7 +160,7 @@ impl Planner {
             version: service.version,
             ingress,
             conditions,
-            note,
+            event,
             first: is_first(service),
         });
         true

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Effect, Now, Planner, status};
+use super::{Effect, Now, Plan, Planner, status};
 use crate::object::ObjectKey;
 
 /// When a Service is reminded of for the first time. The event that told it first is there until then.
@@ -49,13 +49,13 @@ impl Reminders {
 
 impl Planner {
     /// Tells again why Services wait, less and less often.
-    pub(super) fn remind(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn remind(&mut self, now: Now, out: &mut Plan<Effect>) {
         while let Some((key, waited)) = self.reminders.take_due(now) {
             if !self.waiting.contains(&key) {
                 continue;
             }
             let service = self.world.services.get(&key);
-            effects.extend(service.and_then(status::reminder).map(Effect::Note));
+            out.events.extend(service.and_then(status::reminder));
             self.reminders.schedule(&key, waited.saturating_mul(2).min(LONGEST), now);
         }
     }

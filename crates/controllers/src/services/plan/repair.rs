@@ -9,11 +9,13 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::Finding;
+use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use landfall_api::{Finding, IP, name};
 use landfall_ipam::PoolName;
 
-use super::{About, Effect, Note, Now, Planner};
+use super::{Effect, Now, Plan, Planner, status};
 use crate::{
+    event,
     object::ObjectKey,
     services::repair::{self, Found},
 };
@@ -116,7 +118,7 @@ impl Planner {
     }
 
     /// Compares everything, if it is time.
-    pub(super) fn plan_repair(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn plan_repair(&mut self, now: Now, out: &mut Plan<Effect>) {
         if std::mem::take(&mut self.repair.stirred) {
             self.repair.at = self.repair.at.min(now.uptime.saturating_add(AGAIN));
         }
@@ -129,7 +131,7 @@ impl Planner {
         let same = new.is_empty() && found.len() == self.repair.open.len();
         self.status_dirty |= !same;
         self.repair.at = now.uptime.saturating_add(if same { EVERY } else { AGAIN });
-        self.tell(&new, effects);
+        self.tell(&new, out);
         for found in &new {
             let count = self.repair.counted.entry(found.finding).or_default();
             *count = count.saturating_add(1);
@@ -182,7 +184,7 @@ impl Planner {
 
     /// Tells of what was found, kind by kind, each on the pool it concerns. That an address is shared
     /// without consent is for the owners of the Services to settle, and they may not see pools.
-    fn tell(&self, new: &[Found], effects: &mut Vec<Effect>) {
+    fn tell(&self, new: &[Found], out: &mut Plan<Effect>) {
         let mut groups: BTreeMap<(Option<&PoolName>, Finding), Vec<&Found>> = BTreeMap::new();
         for found in new {
             groups.entry((found.pool.as_ref(), found.finding)).or_default().push(found);
@@ -192,11 +194,10 @@ impl Planner {
                 RepairMode::Mend => finding.mend(),
                 RepairMode::Report => "Only reported (--repair=report).",
             };
-            let mut tell = |about: Option<About>, group: &[&Found]| {
-                let reason = finding.as_str().to_owned();
+            let mut tell = |about: Option<ObjectReference>, group: &[&Found]| {
                 let message = format!("{}. {done}", summary(group.iter().copied()));
-                let note = about.map(|about| Note { about, warning: true, reason, message });
-                effects.extend(note.map(Effect::Note));
+                let event = |about| status::event(about, true, finding.as_str(), message);
+                out.events.extend(about.map(event));
             };
             let of_owners = finding == Finding::SharedWithoutConsent;
             if !of_owners || pool.is_some() {
@@ -211,24 +212,24 @@ impl Planner {
     }
 
     /// The object to tell about: the pool, else the first Service or claim concerned.
-    fn about(&self, pool: Option<&PoolName>, group: &[&Found]) -> Option<About> {
+    fn about(&self, pool: Option<&PoolName>, group: &[&Found]) -> Option<ObjectReference> {
         if let Some(view) = pool.and_then(|pool| self.world.pool(pool)) {
-            return Some(About::of_pool(view));
+            return Some(status::about_pool(view));
         }
         group.iter().find_map(|found| {
             let service = found.keys.iter().find_map(|key| self.about_service(key));
             let claim = || {
                 let claim = self.world.claim(found.addr?)?;
-                Some(About::Claim { addr: claim.addr, uid: claim.uid.clone() })
+                Some(event::about::<IP>(None, &name::of(claim.addr), &claim.uid))
             };
             service.or_else(claim)
         })
     }
 
-    fn about_service(&self, key: &ObjectKey) -> Option<About> {
+    fn about_service(&self, key: &ObjectKey) -> Option<ObjectReference> {
         let uid = self.world.services.get(key).map(|view| &view.uid);
         let uid = uid.or_else(|| Some(&self.world.leftovers.get(key)?.uid))?;
-        Some(About::Service { key: key.clone(), uid: uid.clone() })
+        Some(event::about::<Service>(Some(key.namespace()), key.name(), uid))
     }
 }
 

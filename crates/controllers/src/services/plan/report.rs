@@ -1,20 +1,27 @@
 //! What came of an effect, taken in.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, time::Duration};
 
 use super::{
-    About, Blocked, Busy, ClaimView, Effect, Note, Now, Planner, PoolName, Refusal,
-    due::{Delay, PROBE_TRIES, delay_after},
+    Blocked, Busy, ClaimView, Effect, Now, Planner, PoolName, Refusal, due::PROBE_TRIES, status,
 };
 use crate::{
+    backoff::Backoff,
+    call::Failure,
+    engine::Report,
+    event::Event,
     object::{ObjectKey, Version},
-    services::effect::{Answer, Failure, Report},
+    services::effect::Answer,
     store::Source,
 };
 
 impl Planner {
-    /// Takes in what came of an effect; gives back what is now worth telling people.
-    pub(crate) fn on_report(&mut self, report: Report, now: Now) -> Option<Note> {
+    /// Takes in what came of an effect; gives back an event that is due now.
+    pub(in crate::services) fn on_report(
+        &mut self,
+        report: Report<Effect>,
+        now: Now,
+    ) -> Option<Event> {
         let Report { effect, result } = report;
         match effect {
             Effect::Take { addr, pool, holder } => {
@@ -32,17 +39,17 @@ impl Planner {
                 }
                 None
             }
-            Effect::Publish { key, uid, note, .. } => {
-                self.on_status_written(key, uid, note, result, now)
+            Effect::Publish { key, uid, event, .. } => {
+                self.on_status_written(&key, &uid, event, result, now)
             }
-            Effect::Annotate { key, note, .. } => {
+            Effect::Annotate { key, event, .. } => {
                 let refusal = refused(&result).map(Refusal::ServiceRefused);
-                self.on_published(&key, note, refusal, result, now)
+                self.on_published(&key, event, refusal, result, now)
             }
             Effect::CleanUp { key, uid, version, .. }
             | Effect::Retract { key, uid, version, .. } => {
                 let refused = self.on_cleaned_up(&key, version, result, now);
-                refused.map(|words| refused_write(key, uid, words))
+                refused.map(|words| refused_write(&key, &uid, words))
             }
             Effect::Release { claim, holder, .. } => {
                 let addr = claim.addr;
@@ -59,11 +66,9 @@ impl Planner {
                     Ok(_) | Err(_) => None,
                 };
                 self.on_given_up(addr, claim.version, result, now);
-                by.map(|uid| Note {
-                    about: About::Service { key: holder.key, uid },
-                    warning: false,
-                    reason: "Released".to_owned(),
-                    message: format!("{addr} is free again"),
+                by.map(|uid| {
+                    let message = format!("{addr} is free again");
+                    status::service_event(&holder.key, &uid, false, "Released", message)
                 })
             }
             Effect::Expire { addr, version, .. } => {
@@ -115,7 +120,6 @@ impl Planner {
                 }
                 None
             }
-            Effect::Note(_) => None,
         }
     }
 
@@ -254,27 +258,27 @@ impl Planner {
     /// A status was to be written. If it cannot be, an event is the only way to say so.
     fn on_status_written(
         &mut self,
-        key: ObjectKey,
-        uid: Arc<str>,
-        note: Option<Note>,
+        key: &ObjectKey,
+        uid: &str,
+        event: Option<Event>,
         result: Result<Answer, Failure>,
         now: Now,
-    ) -> Option<Note> {
-        let refused = refused(&result).filter(|_| !self.service_delays.contains_key(&key));
-        let told = self.on_published(&key, note, None, result, now);
+    ) -> Option<Event> {
+        let refused = refused(&result).filter(|_| !self.service_delays.contains_key(key));
+        let told = self.on_published(key, event, None, result, now);
         told.or_else(|| Some(refused_write(key, uid, refused?)))
     }
 
     fn on_published(
         &mut self,
         key: &ObjectKey,
-        note: Option<Note>,
+        event: Option<Event>,
         refusal: Option<Refusal>,
         result: Result<Answer, Failure>,
         now: Now,
-    ) -> Option<Note> {
+    ) -> Option<Event> {
         self.mark(key);
-        let news = match result {
+        let due = match result {
             Ok(answer) => {
                 // A condition about a refusal is written while the refusal lasts: its delay stays.
                 let refused =
@@ -283,7 +287,7 @@ impl Planner {
                     self.service_delays.remove(key);
                 }
                 self.take_in_service(key, answer);
-                note
+                event
             }
             Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
                 self.looks.insert(key.clone(), now.uptime);
@@ -300,7 +304,7 @@ impl Planner {
             Err(Failure::NotSent) => None,
         };
         self.end_call(key);
-        news
+        due
     }
 
     /// What was left on a Service was to be taken off it. Gives back what the API server said when it
@@ -324,7 +328,7 @@ impl Planner {
             // Where somebody was faster, the watch brings what there is now.
             Err(failure) => {
                 let tries = self.clean_up_delays.get(key).map_or(0, |delay| delay.tries);
-                let delay = delay_after(tries, now).at_least(failure.asked_to_wait(), now);
+                let delay = Backoff::after(tries, now).at_least(failure.asked_to_wait(), now);
                 self.clean_up_delays.insert(key.clone(), delay);
                 refused = refused.filter(|_| tries == 0);
             }
@@ -361,8 +365,7 @@ impl Planner {
             | Answer::NoClaim
             | Answer::Pool(_)
             | Answer::Released { .. }
-            | Answer::Kept
-            | Answer::Done => {}
+            | Answer::Kept => {}
         }
     }
 
@@ -375,11 +378,11 @@ impl Planner {
         wait: Duration,
         now: Now,
     ) {
-        let tries = self.service_delays.get(key).map_or(0, |(Delay { tries, .. }, _)| *tries);
+        let tries = self.service_delays.get(key).map_or(0, |(Backoff { tries, .. }, _)| *tries);
         let probes =
             self.blocked.as_ref().is_some_and(|blocked| blocked.probe.as_ref() == Some(key));
         let tries = if probes { tries.min(PROBE_TRIES) } else { tries };
-        let delay = delay_after(tries, now).at_least(wait, now);
+        let delay = Backoff::after(tries, now).at_least(wait, now);
         self.service_delays.insert(key.clone(), (delay, refused));
     }
 
@@ -407,12 +410,12 @@ impl Planner {
 
     fn delay_release(&mut self, addr: IpAddr, wait: Duration, now: Now) {
         let tries = self.release_delays.get(&addr).map_or(0, |delay| delay.tries);
-        self.release_delays.insert(addr, delay_after(tries, now).at_least(wait, now));
+        self.release_delays.insert(addr, Backoff::after(tries, now).at_least(wait, now));
     }
 
     fn delay_pool_status(&mut self, pool: PoolName, failure: &Failure, now: Now) {
         let tries = self.tries.pools.get(&pool).copied().unwrap_or_default();
-        let delay = delay_after(tries, now).at_least(failure.asked_to_wait(), now);
+        let delay = Backoff::after(tries, now).at_least(failure.asked_to_wait(), now);
         self.tries.pools.insert(pool.clone(), delay.tries);
         let next = self.pool_next.entry(pool).or_default();
         *next = delay.until.unwrap_or_default().max(*next);
@@ -449,12 +452,7 @@ fn refused(result: &Result<Answer, Failure>) -> Option<String> {
 }
 
 /// What to tell about a write of a Service that the API server refused.
-fn refused_write(key: ObjectKey, uid: Arc<str>, words: String) -> Note {
+fn refused_write(key: &ObjectKey, uid: &str, words: String) -> Event {
     let refusal = Refusal::ServiceRefused(words);
-    Note {
-        about: About::Service { key, uid },
-        warning: true,
-        reason: refusal.reason().as_str().to_owned(),
-        message: refusal.to_string(),
-    }
+    status::service_event(key, uid, true, refusal.reason().as_str(), refusal.to_string())
 }

@@ -118,7 +118,7 @@ async fn metrics_are_those_of_the_reference_and_count_what_is_there() {
         (r#"landfall_services_pending{reason="Exhausted"}"#, 1.0),
         (r#"landfall_services_pending{reason="Excluded"}"#, 1.0),
         (r#"landfall_services_pending{reason="NoPool"}"#, 0.0),
-        (r#"landfall_calls_total{effect="take",result="done"}"#, 4.0),
+        (r#"landfall_calls_total{controller="services",effect="take",result="done"}"#, 4.0),
         ("landfall_allocation_seconds_count", 4.0),
     ];
     let text = wait::until("the metrics to count", LONG, async || {

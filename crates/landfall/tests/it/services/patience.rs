@@ -57,7 +57,8 @@ async fn a_throttled_write_waits_as_long_as_the_api_server_says_and_reads_nothin
     assert!(last_pause(&taken) >= Duration::from_secs(3), "{taken:?}");
     assert!(!proxy.requests().iter().any(looks), "there was nothing to find out");
     let text = operator.metrics().await.unwrap();
-    let counted = r#"landfall_calls_total{effect="take",result="throttled"} 1"#;
+    let counted =
+        r#"landfall_calls_total{controller="services",effect="take",result="throttled"} 1"#;
     assert!(text.contains(counted), "{text}");
     assert!(!text.contains(r#"result="unknown""#), "{text}");
     tenant.settled().await;

@@ -1,8 +1,7 @@
 //! How often something is tried that does not succeed.
 
 use super::*;
-use crate::object::Version;
-use crate::services::effect::{Answer, Failure};
+use crate::{call::Failure, engine::Call as _, object::Version, services::effect::Answer};
 
 /// A moment as short as news and answers are apart on a real network.
 const STEP: Duration = Duration::from_millis(80);
@@ -16,7 +15,7 @@ fn calls_during(
     let mut calls = BTreeMap::new();
     for _ in 0..time.as_millis() / STEP.as_millis() {
         sim.play(0, |effect| {
-            *calls.entry(effect.word()).or_default() += 1;
+            *calls.entry(effect.label()).or_default() += 1;
             server(effect)
         });
         sim.pass_time(STEP);
@@ -43,7 +42,7 @@ fn a_claim_that_answers_conflict_and_reads_older_than_known_is_touched_less_and_
     let mut sim = served();
     sim.cluster.edit_service("shop/web", |stored| stored.view.shows.clear());
     let older = older_claim(&sim);
-    let mut lie = |effect: &Effect| match effect.word() {
+    let mut lie = |effect: &Effect| match effect.label() {
         "touch" => Some(Err(Failure::Conflict)),
         "look" => Some(Ok(older.clone())),
         _ => None,
@@ -62,7 +61,7 @@ fn a_claim_that_answers_conflict_is_released_less_and_less_often() {
     let mut sim = served();
     sim.cluster.delete_service("shop/web");
     let older = older_claim(&sim);
-    let calls = calls_during(&mut sim, Duration::from_mins(5), |effect| match effect.word() {
+    let calls = calls_during(&mut sim, Duration::from_mins(5), |effect| match effect.label() {
         "release" => Some(Err(Failure::Conflict)),
         "look" => Some(Ok(older.clone())),
         _ => None,
@@ -113,7 +112,7 @@ fn what_the_server_throttles_is_tried_again_when_it_says_and_nothing_is_read_in_
             sim.cluster.create_service("shop/web");
         }
         let calls = calls_during(&mut sim, wait.saturating_sub(STEP), |effect| {
-            (effect.word() == case).then_some(Err(Failure::Throttled(wait)))
+            (effect.label() == case).then_some(Err(Failure::Throttled(wait)))
         });
         assert_eq!(calls[case], 1, "{calls:?}");
         assert_eq!(calls.get("look"), None, "{case}: {calls:?}");
@@ -135,7 +134,7 @@ fn looks_that_fail_are_a_minute_apart_in_the_end() {
         let mut sim = running(1);
         sim.cluster.create_service("shop/web");
         let calls = calls_during(&mut sim, minutes, |effect| {
-            ["look", case].contains(&effect.word()).then(unknown)
+            ["look", case].contains(&effect.label()).then(unknown)
         });
         assert_eq!(calls[case], 1, "{calls:?}");
         assert!((10..30).contains(&calls["look"]), "{case}: {calls:?}");
@@ -149,7 +148,7 @@ fn a_look_that_is_throttled_waits_as_told() {
     let wait = Duration::from_secs(20);
     let mut sim = running(1);
     sim.cluster.create_service("shop/web");
-    let calls = calls_during(&mut sim, wait, |effect| match effect.word() {
+    let calls = calls_during(&mut sim, wait, |effect| match effect.label() {
         "take" => Some(Err(Failure::Unknown("lost".to_owned()))),
         "look" => Some(Err(Failure::Throttled(wait))),
         _ => None,

@@ -108,16 +108,12 @@ fn whoever_shares_an_address_without_consent_is_told_and_so_is_the_other_and_the
     }
     sim.plan(0);
     let word = Finding::SharedWithoutConsent.as_str();
-    let about: Vec<_> = sim
-        .notes(0)
-        .filter(|note| note.reason == word && note.message.contains("10.0.0.2"))
-        .map(|note| match &note.about {
-            About::Service { key, .. } => key.to_string(),
-            About::Pool { object, .. } => object.to_string(),
-            About::Claim { addr, .. } => addr.to_string(),
-        })
-        .collect();
-    assert_eq!(about, ["IPGroup/a", "bank/b", "shop/a"]);
+    let told = sim.events(0).iter();
+    let told = told.filter(|event| event.reason == word && event.message.contains("10.0.0.2"));
+    let about = told.map(|event| (event.about.namespace.as_deref(), event.about.name.as_deref()));
+    let about: Vec<_> = about.collect();
+    let (pool, other, one) = ((None, "IPGroup/a"), (Some("bank"), "b"), (Some("shop"), "a"));
+    assert_eq!(about, [pool, other, one].map(|(namespace, name)| (namespace, Some(name))));
 }
 
 #[test]

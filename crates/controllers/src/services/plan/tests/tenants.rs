@@ -511,7 +511,7 @@ fn a_service_that_waits_says_so_again_less_and_less_often() {
     let mut told = Vec::new();
     for minute in 1..=300_u64 {
         sim.pass_time(Duration::from_mins(1));
-        told.extend((sim.notes_planned(0) > 0).then_some(minute));
+        told.extend((sim.events_planned(0) > 0).then_some(minute));
     }
     let gaps: Vec<_> = told.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert_eq!(told[0], 5, "{told:?}");

@@ -6,13 +6,16 @@ use landfall_ipam::Family;
 
 use super::{
     super::super::{
-        effect::{Answer, Effect, Failure, Then},
+        effect::{Answer, Effect, Then},
         view::{ClaimView, HolderView, Place, Request, ServiceView},
         wish::may_release,
     },
     Change, Cluster, Stored, backwards,
 };
-use crate::object::{ObjectKey, Version};
+use crate::{
+    call::Failure,
+    object::{ObjectKey, Version},
+};
 
 impl Cluster {
     /// Does a call, as the API server would. A release is two: `read` is what its first half saw.
@@ -87,7 +90,6 @@ impl Cluster {
                     None => Err(Failure::NotFound),
                 }
             }
-            Effect::Note(_) => Ok(Answer::Done),
         }
     }
 
@@ -170,8 +172,7 @@ impl Cluster {
             | Effect::Expire { .. }
             | Effect::LookAtClaim { .. }
             | Effect::LookAtService { .. }
-            | Effect::PoolStatus { .. }
-            | Effect::Note(_) => unreachable!("writes no Service"),
+            | Effect::PoolStatus { .. } => unreachable!("writes no Service"),
         }
     }
 

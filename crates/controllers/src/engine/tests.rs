@@ -1,0 +1,346 @@
+//! The engine with a planner that asks for what each test says, under paused time.
+
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::client::Body;
+use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::leadership::{LeadershipSetter, leadership};
+
+const CLOUD: Lane = Lane::Provider("cloud");
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_hours(24);
+
+/// What a call does.
+#[derive(Clone, Debug)]
+enum Does {
+    Answers,
+    /// Never ends by itself.
+    Hangs,
+    /// Ends after so long.
+    Takes(Duration),
+    Panics,
+    Fails(Failure),
+}
+
+#[derive(Clone, Debug)]
+struct Effect {
+    name: &'static str,
+    lane: Lane,
+    does: Does,
+    /// What was sent, in order.
+    sent: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Call for Effect {
+    type Answer = ();
+
+    fn rank(&self) -> u8 {
+        0
+    }
+
+    fn label(&self) -> &'static str {
+        self.name
+    }
+
+    fn object(&self) -> String {
+        "an object".to_owned()
+    }
+
+    fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    fn deadline(&self) -> Duration {
+        if self.lane == CLOUD { Duration::from_mins(5) } else { call::DEADLINE }
+    }
+
+    async fn perform(&self, _: &Client) -> Result<(), Failure> {
+        self.sent.lock().unwrap().push(self.name);
+        match &self.does {
+            Does::Answers => Ok(()),
+            Does::Hangs => std::future::pending().await,
+            Does::Takes(time) => {
+                tokio::time::sleep(*time).await;
+                Ok(())
+            }
+            Does::Panics => panic!("a call panics"),
+            Does::Fails(failure) => Err(failure.clone()),
+        }
+    }
+}
+
+/// The name of a call, what came of it, and when.
+type Reported = (&'static str, Result<(), Failure>, Duration);
+
+/// What a test sees and steers.
+#[derive(Clone, Default)]
+struct Desk {
+    /// Effects that the planner asks for in its next round.
+    to_ask: Arc<Mutex<Vec<Effect>>>,
+    sent: Arc<Mutex<Vec<&'static str>>>,
+    reports: Arc<Mutex<Vec<Reported>>>,
+    rounds: Arc<Mutex<u32>>,
+    reported: Arc<Notify>,
+}
+
+impl Desk {
+    fn ask(&self, effects: &[(&'static str, Lane, Does)]) {
+        let effect = |(name, lane, does): &(&'static str, Lane, Does)| Effect {
+            name,
+            lane: *lane,
+            does: does.clone(),
+            sent: self.sent.clone(),
+        };
+        self.to_ask.lock().unwrap().extend(effects.iter().map(effect));
+    }
+
+    fn reports(&self) -> Vec<Reported> {
+        self.reports.lock().unwrap().clone()
+    }
+
+    /// Waits until so many calls have come back.
+    async fn wait_for_reports(&self, count: usize) {
+        while self.reports().len() < count {
+            self.reported.notified().await;
+        }
+    }
+
+    fn sent(&self) -> Vec<&'static str> {
+        self.sent.lock().unwrap().clone()
+    }
+
+    fn rounds(&self) -> u32 {
+        *self.rounds.lock().unwrap()
+    }
+}
+
+impl Planner for Desk {
+    const NAME: &'static str = "desk";
+    type News = ();
+    type Effect = Effect;
+
+    fn on_news(&mut self, (): ()) {}
+
+    fn on_report(&mut self, report: Report<Effect>, now: Now, _: &mut Plan<Effect>) {
+        let entry = (report.effect.name, report.result, now.uptime);
+        self.reports.lock().unwrap().push(entry);
+        self.reported.notify_one();
+    }
+
+    fn reconsider_all(&mut self) {}
+
+    fn plan(&mut self, _: Now, out: &mut Plan<Effect>) {
+        *self.rounds.lock().unwrap() += 1;
+        out.effects.append(&mut self.to_ask.lock().unwrap());
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// A client that reaches nothing: the effects of these tests do not use it.
+fn client() -> Client {
+    let service = tower::service_fn(|_: http::Request<Body>| async {
+        std::future::pending::<Result<http::Response<Body>, tower::BoxError>>().await
+    });
+    Client::new(service, "default")
+}
+
+struct Running {
+    desk: Desk,
+    news: mpsc::Sender<()>,
+    stop: CancellationToken,
+    engine: tokio::task::JoinHandle<()>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test itself waits for the task")]
+fn start(leadership: Leadership) -> Running {
+    let desk = Desk::default();
+    let (news, received) = mpsc::channel(NEWS);
+    let stop = CancellationToken::new();
+    let tools = Tools {
+        client: client(),
+        instance: "test".into(),
+        leadership,
+        history: History::default(),
+        metrics: Metrics::register(&mut Registry::default()),
+    };
+    let engine = tokio::spawn(run(desk.clone(), tools, received, stop.clone()));
+    Running { desk, news, stop, engine }
+}
+
+impl Running {
+    /// Lets the planner ask for these in its next round.
+    async fn ask(&self, effects: &[(&'static str, Lane, Does)]) {
+        self.desk.ask(effects);
+        self.news.send(()).await.unwrap();
+    }
+}
+
+fn leading() -> (LeadershipSetter, Leadership) {
+    let (mut setter, leadership) = leadership();
+    setter.lead_until(Instant::now() + LONG);
+    (setter, leadership)
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_in_flight_may_end_when_the_engine_is_told_to_stop_but_not_for_ever() {
+    for (does, waits) in [
+        (Does::Answers, Duration::ZERO),
+        (Does::Takes(Duration::from_secs(3)), Duration::from_secs(3)),
+        (Does::Hangs, STOP_GRACE),
+    ] {
+        let running = start(Leadership::always());
+        running.ask(&[("write", Lane::Kube, does.clone())]).await;
+        while running.desk.sent().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let began = Instant::now();
+        running.stop.cancel();
+        running.engine.await.unwrap();
+        assert_eq!(began.elapsed().as_secs(), waits.as_secs(), "{does:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_call_ends_the_engine() {
+    let running = start(Leadership::always());
+    running.ask(&[("write", Lane::Kube, Does::Panics)]).await;
+    assert!(running.engine.await.unwrap_err().is_panic(), "nothing goes on half broken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_plans_nothing_and_a_deposed_leader_sends_nothing() {
+    let (mut setter, leadership) = leadership();
+    let running = start(leadership);
+    running.ask(&[("write", Lane::Kube, Does::Answers)]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(running.desk.rounds(), 0, "a standby");
+
+    setter.lead_until(Instant::now() + LONG);
+    running.desk.wait_for_reports(1).await;
+    assert_eq!(running.desk.sent(), ["write"]);
+
+    setter.stand_down();
+    running.news.send(()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let rounds = running.desk.rounds();
+    running.ask(&[("late", Lane::Kube, Does::Answers)]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((running.desk.rounds(), running.desk.sent()), (rounds, vec!["write"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn leadership_is_asked_at_the_write() {
+    let (mut setter, leadership) = leading();
+    let running = start(leadership);
+    let width = 64;
+    let slow = ("slow", Lane::Kube, Does::Takes(Duration::from_secs(5)));
+    let mut effects = vec![slow; width];
+    effects.push(("queued", Lane::Kube, Does::Answers));
+    running.ask(&effects).await;
+    while running.desk.sent().len() < width {
+        tokio::task::yield_now().await;
+    }
+    setter.stand_down();
+    running.desk.wait_for_reports(width + 1).await;
+    assert!(!running.desk.sent().contains(&"queued"));
+    let reports = running.desk.reports();
+    let queued = reports.iter().find(|(name, ..)| *name == "queued").unwrap();
+    assert_eq!(queued.1, Err(Failure::NotSent));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_hangs_holds_up_no_other() {
+    let running = start(Leadership::always());
+    running.ask(&vec![("cloud", CLOUD, Does::Hangs); 20]).await;
+    for _ in 0..3 {
+        running.ask(&[("write", Lane::Kube, Does::Answers)]).await;
+    }
+    running.desk.wait_for_reports(3).await;
+    assert!(running.desk.reports().iter().all(|(name, ..)| *name == "write"));
+    let of_cloud = running.desk.sent().iter().filter(|name| **name == "cloud").count();
+    assert_eq!(of_cloud, 8, "no more than the lane is wide");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_effect_has_a_deadline_of_its_own() {
+    let running = start(Leadership::always());
+    running.ask(&[("write", Lane::Kube, Does::Hangs), ("cloud", CLOUD, Does::Hangs)]).await;
+    running.desk.wait_for_reports(2).await;
+    let reports = running.desk.reports();
+    let ended: Vec<_> = reports.iter().map(|(name, _, at)| (*name, at.as_secs())).collect();
+    assert_eq!(ended, [("write", 10), ("cloud", 300)]);
+    for (name, result, _) in reports {
+        assert!(matches!(result, Err(Failure::Unknown(_))), "{name} may have happened");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_reported_and_nothing_is_tried_twice() {
+    let running = start(Leadership::always());
+    running.ask(&[("write", Lane::Kube, Does::Fails(Failure::Conflict))]).await;
+    running.desk.wait_for_reports(1).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(running.desk.sent(), ["write"]);
+    assert_eq!(running.desk.reports()[0].1, Err(Failure::Conflict));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_nobody_takes_holds_up_no_write() {
+    struct Teller(Desk);
+    impl Planner for Teller {
+        const NAME: &'static str = "teller";
+        type News = ();
+        type Effect = Effect;
+
+        fn on_news(&mut self, (): ()) {}
+
+        fn on_report(&mut self, report: Report<Effect>, now: Now, out: &mut Plan<Effect>) {
+            self.0.on_report(report, now, out);
+        }
+
+        fn reconsider_all(&mut self) {}
+
+        fn plan(&mut self, now: Now, out: &mut Plan<Effect>) {
+            self.0.plan(now, out);
+            out.events.extend((0..10).map(|_| Event {
+                about: ObjectReference::default(),
+                action: "Test",
+                reason: "Test".to_owned(),
+                message: String::new(),
+                warning: false,
+            }));
+        }
+
+        fn next_due(&self) -> Option<Duration> {
+            None
+        }
+    }
+    let desk = Desk::default();
+    let (news, received) = mpsc::channel(NEWS);
+    let stop = CancellationToken::new();
+    let tools = Tools {
+        client: client(), // on which every event hangs
+        instance: "test".into(),
+        leadership: Leadership::always(),
+        history: History::default(),
+        metrics: Metrics::register(&mut Registry::default()),
+    };
+    let engine = run(Teller(desk.clone()), tools, received, stop.clone());
+    let test = async {
+        for _ in 0..3 {
+            desk.ask(&[("write", Lane::Kube, Does::Answers)]);
+            news.send(()).await.unwrap();
+        }
+        desk.wait_for_reports(3).await;
+        stop.cancel();
+    };
+    tokio::join!(engine, test);
+    assert_eq!(desk.sent(), ["write"; 3]);
+}
