@@ -20,7 +20,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use landfall_api::words;
+use landfall_api::keys;
 
 use crate::cargo;
 use crate::output::Output;
@@ -133,7 +133,7 @@ async fn bench(args: &Args, binary: PathBuf, output: &Output) -> Result<Report> 
     let ours = args.operator_cmd.is_none();
     output.say("starting the control plane");
     let address_in = if args.kube_vip {
-        AddressIn::Annotation(words::ANNOTATION_KUBE_VIP_ADDRESSES.to_owned())
+        AddressIn::Annotation(keys::ANNOTATION_KUBE_VIP_ADDRESSES.to_owned())
     } else {
         args.address_in.clone()
     };

@@ -5,7 +5,7 @@ use landfall_ipam::{
     AddrBlock, AddrSet, Family, Never, Pool, PoolName, Refusal, Terms, link_local,
 };
 
-use crate::{Holder, IPGroupSpec, kube_vip::quote, words};
+use crate::{Holder, IPGroupSpec, keys, kube_vip::quote};
 
 /// The API server takes no longer name of a namespace.
 pub(crate) const LONGEST_NAMESPACE: usize = 63;
@@ -141,20 +141,20 @@ pub fn sharing_terms(
     spec: &ServiceSpec,
 ) -> Result<Option<SharingTerms>, Refusal> {
     let annotations = metadata.annotations.as_ref();
-    let found = words::SHARING_KEYS.iter().find_map(|source| {
+    let found = keys::SHARING_KEYS.iter().find_map(|source| {
         let key = annotations?.get(source.key)?.trim();
         (!key.is_empty()).then_some((source, key))
     });
     let Some((source, key)) = found else { return Ok(None) };
     let unparseable = |field, input: &str, expected| {
-        Err(Refusal::Unparseable { field, input: words::excerpt(input), expected })
+        Err(Refusal::Unparseable { field, input: keys::excerpt(input), expected })
     };
     if key.len() > Holder::LONGEST_KEY {
         let expected = "a key of at most 253 bytes";
         return unparseable(source.key, key, expected);
     }
     let mut with = Vec::new();
-    for name in source.with.into_iter().flat_map(|with| words::entries(metadata, with)) {
+    for name in source.with.into_iter().flat_map(|with| keys::entries(metadata, with)) {
         if with.len() == Holder::MOST_NAMESPACES || name.len() > LONGEST_NAMESPACE {
             let expected = "`*` or the names of at most 64 namespaces";
             return unparseable(source.with.unwrap_or(source.key), name, expected);
@@ -185,7 +185,7 @@ pub struct SharingTerms {
 /// The terms of a Service whose namespace lets all its Services share, by a key of kube-vip's pool
 /// `ConfigMap`.
 pub fn terms_by_map(spec: &ServiceSpec) -> Terms {
-    let (key, with) = (Some(words::SHARING_KEY_BY_MAP.to_owned()), vec!["*".to_owned()]);
+    let (key, with) = (Some(keys::SHARING_KEY_BY_MAP.to_owned()), vec!["*".to_owned()]);
     Terms { key, with, ..needs(spec) }
 }
 
@@ -241,7 +241,7 @@ mod tests {
             annotations: Some([(key.to_owned(), "k".to_owned())].into()),
             ..ObjectMeta::default()
         };
-        let shares = metadata(words::ANNOTATION_SHARING_KEY);
+        let shares = metadata(keys::ANNOTATION_SHARING_KEY);
         assert!(sharing_terms(&shares, &ports(1024)).unwrap().is_some());
         let refused = sharing_terms(&shares, &ports(1025)).unwrap_err();
         assert!(matches!(refused, Refusal::Unparseable { field: "spec.ports", .. }), "{refused:?}");

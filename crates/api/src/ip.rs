@@ -9,7 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::words;
+use crate::keys;
 
 /// Who has an address, and why.
 ///
@@ -272,7 +272,7 @@ fn ports(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 fn pools(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "type": "array",
-        "maxItems": words::MOST_ENTRIES,
-        "items": {"type": "string", "maxLength": words::LONGEST_ENTRY},
+        "maxItems": keys::MOST_ENTRIES,
+        "items": {"type": "string", "maxLength": keys::LONGEST_ENTRY},
     })
 }

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use crate::{schema, words};
+use crate::{keys, schema};
 
 /// What a pool contains and whom it serves.
 ///
@@ -255,9 +255,9 @@ impl WaitingService {
 }
 
 impl IPGroupSpec {
-    /// The priority that holds: what was set, else [`words::DEFAULT_PRIORITY`].
+    /// The priority that holds: what was set, else [`keys::DEFAULT_PRIORITY`].
     pub fn priority(&self) -> i32 {
-        self.priority.unwrap_or(words::DEFAULT_PRIORITY)
+        self.priority.unwrap_or(keys::DEFAULT_PRIORITY)
     }
 
     /// Whether a Service that asks for nothing in particular may be served: yes unless told not to.

@@ -15,7 +15,7 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use landfall_ipam::{Family, Pool};
 
-use crate::words;
+use crate::keys;
 
 /// In place of a namespace: what holds for those without a key of their own.
 const GLOBAL: &str = "global";
@@ -170,12 +170,12 @@ pub struct Addresses {
     pub other: Option<String>,
 }
 
-/// Reads [`words::ANNOTATION_KUBE_VIP_ADDRESSES`]: at most one address per family, however many it lists.
+/// Reads [`keys::ANNOTATION_KUBE_VIP_ADDRESSES`]: at most one address per family, however many it lists.
 pub fn addresses(metadata: &ObjectMeta) -> Addresses {
     let mut read = Addresses::default();
-    for entry in words::entries(metadata, words::ANNOTATION_KUBE_VIP_ADDRESSES) {
+    for entry in keys::entries(metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES) {
         let Ok(addr) = entry.parse::<IpAddr>() else {
-            read.other.get_or_insert_with(|| words::excerpt(entry));
+            read.other.get_or_insert_with(|| keys::excerpt(entry));
             continue;
         };
         if read.first.iter().any(|first| first.is_ipv4() == addr.is_ipv4()) {
@@ -187,7 +187,7 @@ pub fn addresses(metadata: &ObjectMeta) -> Addresses {
     read
 }
 
-/// The text for [`words::ANNOTATION_KUBE_VIP_ADDRESSES`]; kube-vip acts on a change of the order.
+/// The text for [`keys::ANNOTATION_KUBE_VIP_ADDRESSES`]; kube-vip acts on a change of the order.
 pub fn addresses_text(addresses: &[IpAddr]) -> String {
     addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",")
 }

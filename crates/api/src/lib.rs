@@ -13,11 +13,11 @@ pub mod fuzzing;
 pub mod group_segment_mapping;
 pub mod ip;
 pub mod ipgroup;
+pub mod keys;
 pub mod kube_vip;
 pub mod name;
 mod schema;
 pub mod virtualip;
-pub mod words;
 
 pub use crd::{crds, legacy_crds};
 pub use finding::Finding;

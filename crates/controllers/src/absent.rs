@@ -39,7 +39,7 @@ impl Absent {
     }
 
     /// Whether one that is named and not there may yet come. Its time begins with the first question.
-    pub(crate) fn may_yet_come(&mut self, key: &ObjectKey, now: Now) -> bool {
+    pub(crate) fn in_grace(&mut self, key: &ObjectKey, now: Now) -> bool {
         if self.left.contains(key) || self.orphaned.contains(key) {
             return false;
         }
@@ -87,27 +87,27 @@ mod tests {
         let (unseen, left) = (ObjectKey::new("a", "unseen"), ObjectKey::new("a", "left"));
         let mut absent = Absent::new(Duration::from_mins(5));
         absent.saw_leave(&left);
-        assert!(!absent.may_yet_come(&left, at(10)));
+        assert!(!absent.in_grace(&left, at(10)));
         assert!(!absent.is_orphaned(&left));
         for seconds in [10, 200] {
-            assert!(absent.may_yet_come(&unseen, at(seconds)), "{seconds}");
+            assert!(absent.in_grace(&unseen, at(seconds)), "{seconds}");
         }
         assert_eq!(absent.next_due(), Some(Duration::from_secs(310)));
         assert_eq!(absent.give_up(at(309)), []);
         assert_eq!(absent.give_up(at(310)), std::slice::from_ref(&unseen));
-        assert!(absent.is_orphaned(&unseen) && !absent.may_yet_come(&unseen, at(311)));
+        assert!(absent.is_orphaned(&unseen) && !absent.in_grace(&unseen, at(311)));
         assert_eq!(absent.next_due(), None);
 
         // Who came and goes missing again has all of the time again.
         absent.forget(&unseen);
-        assert!(absent.may_yet_come(&unseen, at(400)));
+        assert!(absent.in_grace(&unseen, at(400)));
         assert_eq!(absent.next_due(), Some(Duration::from_secs(700)));
     }
 
     #[test]
     fn without_a_grace_nobody_is_waited_for() {
         let (mut absent, key) = (Absent::new(Duration::ZERO), ObjectKey::new("a", "unseen"));
-        assert!(!absent.may_yet_come(&key, at(1)));
+        assert!(!absent.in_grace(&key, at(1)));
         assert!(absent.is_orphaned(&key));
     }
 }

@@ -6,7 +6,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
     core::params::Preconditions,
 };
-use landfall_api::words;
+use landfall_api::keys;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -143,13 +143,13 @@ pub(crate) fn failure(error: &kube::Error) -> Failure {
 /// The replaced operator's webhook outlives it and then refuses every write of an `IP`, for
 /// administrators too. Who meets it needs its name more than the API server's own words.
 fn webhook_explained(message: &str) -> String {
-    if message.contains(&format!("{:?}", words::WEBHOOK_LEFT)) {
+    if message.contains(&format!("{:?}", keys::WEBHOOK_LEFT)) {
         format!(
             "the webhook {} that vip-allocator-operator left behind refuses every change of an IP \
              object; remove it with `kubectl delete validatingwebhookconfiguration {}`, and this \
              goes on by itself ({message})",
-            words::WEBHOOK_LEFT,
-            words::WEBHOOK_LEFT_CONFIGURATION,
+            keys::WEBHOOK_LEFT,
+            keys::WEBHOOK_LEFT_CONFIGURATION,
         )
     } else {
         message.to_owned()

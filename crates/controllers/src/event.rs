@@ -10,7 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 use kube::{Api, Client, Resource, api::PostParams};
-use landfall_api::words;
+use landfall_api::keys;
 
 use crate::call::{Failure, failure};
 
@@ -56,7 +56,7 @@ impl Event {
             note: Some(self.message.split_at(end).0.to_owned()),
             reason: Some(self.reason.clone()),
             regarding: Some(self.about.clone()),
-            reporting_controller: Some(format!("{}operator", words::PREFIX)),
+            reporting_controller: Some(format!("{}operator", keys::PREFIX)),
             reporting_instance: Some(instance.to_owned()),
             type_: Some(if self.warning { "Warning" } else { "Normal" }.to_owned()),
             ..v1::Event::default()

@@ -182,7 +182,7 @@ pub fn either(mut one: Served, mut other: Served) -> (Served, impl Future<Output
 /// they need costs memory that a cluster without them should not spend.
 ///
 /// The future passes on what it sees and ends only when nobody listens any more.
-pub fn any<K>(
+pub fn watch_exists<K>(
     client: Client,
     served: Served,
     config: Config,

@@ -13,38 +13,38 @@ use tokio::time::{Instant, timeout_at};
 
 /// What the elector said last.
 #[derive(Clone, Copy, Debug)]
-enum Word {
+enum Term {
     /// Another process leads, or none.
     Standby,
     /// No election takes place: `--leader-elect=false`.
     Always,
-    /// We lead for the `term`-th time, until `deadline` unless it is moved.
-    Until { deadline: Instant, term: u64 },
+    /// We lead for the `number`-th time, until `deadline` unless it is moved.
+    Until { deadline: Instant, number: u64 },
 }
 
-/// What a word means at one moment: the number of the term we are in, if we lead.
+/// The number of the term we are in at one moment, if we lead.
 type Standing = Option<u64>;
 
-impl Word {
+impl Term {
     fn standing(self, now: Instant) -> Standing {
         match self {
             Self::Standby => None,
             Self::Always => Some(0),
-            Self::Until { deadline, term } => (now < deadline).then_some(term),
+            Self::Until { deadline, number } => (now < deadline).then_some(number),
         }
     }
 }
 
 /// Makes a pair of which the setter belongs to the elector; nobody leads yet.
 pub fn leadership() -> (LeadershipSetter, Leadership) {
-    let (sender, word) = watch::channel(Word::Standby);
-    (LeadershipSetter { word: sender, terms: 0 }, Leadership { word, seen: None })
+    let (sender, term) = watch::channel(Term::Standby);
+    (LeadershipSetter { term: sender, terms: 0 }, Leadership { term, seen: None })
 }
 
 /// Answers whether this process leads right now; cheap to clone, one per planner and applier.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    word: watch::Receiver<Word>,
+    term: watch::Receiver<Term>,
     /// What [`Leadership::changed`] of this handle told last.
     seen: Standing,
 }
@@ -53,14 +53,14 @@ impl Leadership {
     /// Leads for ever, for a process that runs without an election.
     pub fn always() -> Self {
         // The sender may go: a closed channel keeps its last value.
-        Self { word: watch::channel(Word::Always).1, seen: Word::Always.standing(Instant::now()) }
+        Self { term: watch::channel(Term::Always).1, seen: Term::Always.standing(Instant::now()) }
     }
 
     /// Whether we lead at this moment.
     ///
     /// Reads the clock at each call, so ask right before each act instead of keeping the answer.
     pub fn is_leader(&self) -> bool {
-        self.word.borrow().standing(Instant::now()).is_some()
+        self.term.borrow().standing(Instant::now()).is_some()
     }
 
     /// Waits for a gain or a loss that this handle has not told yet.
@@ -71,24 +71,24 @@ impl Leadership {
     /// it; a clone has told what its original has. Dropping the future loses nothing.
     pub async fn changed(&mut self) {
         loop {
-            let word = *self.word.borrow_and_update();
-            let standing = word.standing(Instant::now());
+            let term = *self.term.borrow_and_update();
+            let standing = term.standing(Instant::now());
             if standing != self.seen {
                 self.seen = standing;
                 return;
             }
-            let next_word = async {
-                if self.word.changed().await.is_err() {
+            let next_term = async {
+                if self.term.changed().await.is_err() {
                     // The setter is gone, and with it everything that could change but the time.
                     pending::<()>().await;
                 }
             };
-            match word {
-                Word::Until { deadline, .. } if standing.is_some() => {
+            match term {
+                Term::Until { deadline, .. } if standing.is_some() => {
                     // Either way round the loop: the deadline may have been moved meanwhile.
-                    timeout_at(deadline, next_word).await.ok();
+                    timeout_at(deadline, next_term).await.ok();
                 }
-                Word::Until { .. } | Word::Standby | Word::Always => next_word.await,
+                Term::Until { .. } | Term::Standby | Term::Always => next_term.await,
             }
         }
     }
@@ -97,7 +97,7 @@ impl Leadership {
 /// The elector's side of [`Leadership`]; dropping it stands down.
 #[derive(Debug)]
 pub struct LeadershipSetter {
-    word: watch::Sender<Word>,
+    term: watch::Sender<Term>,
     terms: u64,
 }
 
@@ -106,15 +106,15 @@ impl LeadershipSetter {
     ///
     /// The deadline counts from when the renewal was *sent*: from when it took hold nobody knows.
     pub fn lead_until(&mut self, deadline: Instant) {
-        if self.word.borrow().standing(Instant::now()).is_none() {
+        if self.term.borrow().standing(Instant::now()).is_none() {
             self.terms = self.terms.saturating_add(1);
         }
-        self.word.send_replace(Word::Until { deadline, term: self.terms });
+        self.term.send_replace(Term::Until { deadline, number: self.terms });
     }
 
     /// Stops leading at once.
     pub fn stand_down(&mut self) {
-        self.word.send_replace(Word::Standby);
+        self.term.send_replace(Term::Standby);
     }
 }
 

@@ -10,7 +10,7 @@
 use std::{future::Future, time::Duration};
 
 use kube::runtime::watcher::Config;
-use landfall_api::{IP, VirtualIP, words::LABEL_GSM};
+use landfall_api::{IP, VirtualIP, keys::LABEL_GSM};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -56,13 +56,13 @@ pub fn run(
         kinds::watch(context.client.clone(), VIRTUAL_IPS, register(VIRTUAL_IPS));
     let (mappings, watch_mappings) =
         kinds::watch(context.client.clone(), MAPPINGS, register(MAPPINGS));
-    let (any_virtual_ip, watch_any_virtual_ip) = kinds::any::<VirtualIP>(
+    let (any_virtual_ip, watch_any_virtual_ip) = kinds::watch_exists::<VirtualIP>(
         context.client.clone(),
         served.clone(),
         Config::default(),
         register("virtualips"),
     );
-    let (any_claim, watch_any_claim) = kinds::any::<IP>(
+    let (any_claim, watch_any_claim) = kinds::watch_exists::<IP>(
         context.client.clone(),
         Served::always(),
         Config::default().labels(LABEL_GSM),

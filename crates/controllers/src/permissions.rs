@@ -21,7 +21,7 @@ pub struct Rule {
 /// whether an operator has what it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// Its value in the label [`landfall_api::words::LABEL_ROLE`].
+    /// Its value in the label [`landfall_api::keys::LABEL_ROLE`].
     pub label: &'static str,
     /// When an operator needs it, and what it does with it.
     pub purpose: &'static str,

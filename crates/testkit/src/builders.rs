@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt as _;
 use kube::api::ObjectMeta;
-use landfall_api::{IP, IPGroup, IPGroupSpec, IPSpec, name, words};
+use landfall_api::{IP, IPGroup, IPGroupSpec, IPSpec, keys, name};
 
 /// A Service of type `LoadBalancer` with one port.
 ///
@@ -63,7 +63,7 @@ pub trait ServiceBuilder: Sized {
             port: *port,
             ..ServicePort::default()
         };
-        self.annotated(words::ANNOTATION_SHARING_KEY, key)
+        self.annotated(keys::ANNOTATION_SHARING_KEY, key)
             .with_spec(|spec| spec.ports = Some(ports.iter().map(port).collect()))
     }
 
@@ -163,12 +163,12 @@ pub fn bare_claim(addr: IpAddr) -> IP {
 
 /// An `IP` as the original operator writes it for a Service: an empty spec, a label, an annotation.
 pub fn original_claim(addr: IpAddr, group: &str, owner: &str) -> IP {
-    labelled_claim(addr, words::LABEL_IPGROUP, group, owner)
+    labelled_claim(addr, keys::LABEL_IPGROUP, group, owner)
 }
 
 /// An `IP` as the original operator up to 0.3 writes it for a `VirtualIP`.
 pub fn virtual_ip_claim(addr: IpAddr, mapping: &str, owner: &str) -> IP {
-    labelled_claim(addr, words::LABEL_GSM, mapping, owner)
+    labelled_claim(addr, keys::LABEL_GSM, mapping, owner)
 }
 
 /// The Service that shows a `VirtualIP`'s address, as far as anybody looks at it.
@@ -180,6 +180,6 @@ pub fn virtual_ip_copy(virtual_ip: &str, addr: &str) -> Service {
 fn labelled_claim(addr: IpAddr, key: &str, value: &str, owner: &str) -> IP {
     let mut ip = bare_claim(addr);
     ip.labels_mut().insert(key.into(), value.into());
-    ip.annotations_mut().insert(words::ANNOTATION_OWNER.into(), owner.into());
+    ip.annotations_mut().insert(keys::ANNOTATION_OWNER.into(), owner.into());
     ip
 }

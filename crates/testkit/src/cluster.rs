@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
-use landfall_api::{IP, convert, kube_vip, name, words};
+use landfall_api::{IP, convert, keys, kube_vip, name};
 use landfall_ipam::{ClaimFact, HolderFact, Party, Terms, check};
 
 pub use history::{Finding, History, Then, Unasked};
@@ -99,9 +99,9 @@ pub async fn settled(client: &Client, deadline: Duration) -> Result<Snapshot, Ti
 /// bears the label that goes with it, else the status. An annotation alone is what a user asks for.
 pub fn shown(service: &Service) -> Vec<IpAddr> {
     let labels = service.metadata.labels.as_ref();
-    let label = labels.and_then(|labels| labels.get(words::LABEL_IMPLEMENTATION));
+    let label = labels.and_then(|labels| labels.get(keys::LABEL_IMPLEMENTATION));
     let annotated = kube_vip::addresses(&service.metadata).first;
-    if label.is_some_and(|value| value == words::IMPLEMENTATION_KUBE_VIP) && !annotated.is_empty() {
+    if label.is_some_and(|value| value == keys::IMPLEMENTATION_KUBE_VIP) && !annotated.is_empty() {
         return annotated;
     }
     in_status(service)
@@ -136,7 +136,7 @@ fn identity_of(service: &Service) -> String {
 
 /// The addresses that a Service asks for, in either place. What cannot be read is not asked for.
 pub fn asked(service: &Service) -> BTreeSet<IpAddr> {
-    let written = words::entries(&service.metadata, words::ANNOTATION_ADDRESSES);
+    let written = keys::entries(&service.metadata, keys::ANNOTATION_ADDRESSES);
     let field = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref());
     let field = field.and_then(|text| text.parse().ok());
     // Where kube-vip announces it, what was given is written there, too.
@@ -169,7 +169,7 @@ impl Named {
     /// Whether it shares because its namespace lets all its Services do so.
     fn shares_by_map(&self) -> bool {
         let key = self.terms.as_ref().and_then(|terms| terms.key.as_deref());
-        key == Some(words::SHARING_KEY_BY_MAP)
+        key == Some(keys::SHARING_KEY_BY_MAP)
     }
 }
 
@@ -190,8 +190,8 @@ impl Named {
 ///
 /// A claim of the original operator has no uid; `find` gives whoever has the name now.
 fn holders(ip: &IP, find: impl Fn(&str, &str) -> Option<String>) -> Vec<Named> {
-    if ip.spec.holders.is_empty() && !ip.labels().contains_key(words::LABEL_GSM) {
-        let owner = ip.annotations().get(words::ANNOTATION_OWNER);
+    if ip.spec.holders.is_empty() && !ip.labels().contains_key(keys::LABEL_GSM) {
+        let owner = ip.annotations().get(keys::ANNOTATION_OWNER);
         let owner = owner.and_then(|owner| owner.split_once('/'));
         return owner
             .map(|(namespace, name)| Named {
@@ -282,7 +282,7 @@ pub(crate) mod tests {
             (
                 load_balancer("a")
                     .asking("10.0.0.1")
-                    .annotated(words::ANNOTATION_ADDRESSES, "10.0.0.2, fd00::1"),
+                    .annotated(keys::ANNOTATION_ADDRESSES, "10.0.0.2, fd00::1"),
                 vec!["10.0.0.1", "10.0.0.2", "fd00::1"],
             ),
         ] {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use kube::api::ObjectMeta;
-use landfall_api::{Holder, IP, IPSpec, Use, words};
+use landfall_api::{Holder, IP, IPSpec, Use, keys};
 use serde::Serialize;
 use serde_json::json;
 
@@ -150,8 +150,8 @@ pub(super) fn take(stage: &Stage, namespace: &str, seen: &Seen, index: u32) -> R
     let mut ip = IP::new(&address, spec);
     ip.metadata = ObjectMeta {
         labels: (!stage.annotates())
-            .then(|| [(words::LABEL_IPGROUP.to_owned(), namespace.to_owned())].into()),
-        annotations: Some([(words::ANNOTATION_OWNER.to_owned(), owner)].into()),
+            .then(|| [(keys::LABEL_IPGROUP.to_owned(), namespace.to_owned())].into()),
+        annotations: Some([(keys::ANNOTATION_OWNER.to_owned(), owner)].into()),
         ..ip.metadata
     };
     Ok(Call::create(format!("{IPS_PATH}?fieldManager=landfall"), bytes(&ip, "a claim")?))
@@ -166,8 +166,8 @@ fn publish(stage: &Stage, namespace: &str, seen: &Seen, index: u32) -> Result<Ca
             "metadata": {
                 "resourceVersion": meta.resource_version,
                 "uid": meta.uid,
-                "labels": { words::LABEL_IMPLEMENTATION: words::IMPLEMENTATION_KUBE_VIP },
-                "annotations": { words::ANNOTATION_KUBE_VIP_ADDRESSES: address },
+                "labels": { keys::LABEL_IMPLEMENTATION: keys::IMPLEMENTATION_KUBE_VIP },
+                "annotations": { keys::ANNOTATION_KUBE_VIP_ADDRESSES: address },
             },
             "spec": { "loadBalancerIP": address },
         });
@@ -178,7 +178,7 @@ fn publish(stage: &Stage, namespace: &str, seen: &Seen, index: u32) -> Result<Ca
         "metadata": { "resourceVersion": meta.resource_version, "uid": meta.uid },
         "status": {
             "conditions": [{
-                "type": words::CONDITION_ALLOCATED,
+                "type": keys::CONDITION_ALLOCATED,
                 "status": "True",
                 "reason": "Allocated",
                 "message": format!("{address} from IPGroup/{namespace}"),
@@ -195,8 +195,8 @@ fn unpublish(stage: &Stage, namespace: &str, seen: &Seen) -> Result<Call> {
     if stage.annotates() {
         let patch = json!({
             "metadata": {
-                "labels": { words::LABEL_IMPLEMENTATION: null },
-                "annotations": { words::ANNOTATION_KUBE_VIP_ADDRESSES: null },
+                "labels": { keys::LABEL_IMPLEMENTATION: null },
+                "annotations": { keys::ANNOTATION_KUBE_VIP_ADDRESSES: null },
             },
             "spec": { "loadBalancerIP": null },
         });

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::ListParams;
-use landfall_api::{IP, Use, name, words};
+use landfall_api::{IP, Use, keys, name};
 use landfall_ipam::{ClaimFact, HolderFact, check};
 use landfall_testkit::{ControlPlane, control_plane, wait};
 use serde::Deserialize;
@@ -146,7 +146,7 @@ impl Stage {
 
     /// Where to hear of the claims of a namespace, and as little else as can be.
     pub(super) fn claims_watch(&self, namespace: &str) -> String {
-        let label = format!("&labelSelector={}%3D{namespace}", words::LABEL_IPGROUP);
+        let label = format!("&labelSelector={}%3D{namespace}", keys::LABEL_IPGROUP);
         let label = if self.annotates() { String::new() } else { label };
         format!("{IPS_PATH}?watch=true{label}")
     }
@@ -292,7 +292,7 @@ impl Stage {
     /// The claims of the pool that a namespace is served from.
     async fn claims(&self, namespace: &str) -> Result<Vec<IP>> {
         let api: kube::Api<IP> = kube::Api::all(self.admin.clone());
-        let labelled = format!("{}={namespace}", words::LABEL_IPGROUP);
+        let labelled = format!("{}={namespace}", keys::LABEL_IPGROUP);
         let params = ListParams::default();
         let params = if self.annotates() { params } else { params.labels(&labelled) };
         let mut claims = api.list(&params).await.map_err(Error::kube("listing claims"))?.items;
@@ -376,7 +376,7 @@ pub(super) fn reservation(
     let claim = json!({
         "apiVersion": "paas.org/v1",
         "kind": "IP",
-        "metadata": { "name": address, "labels": { words::LABEL_IPGROUP: pool } },
+        "metadata": { "name": address, "labels": { keys::LABEL_IPGROUP: pool } },
         "spec": {
             "address": address,
             "use": Use::Reserved,

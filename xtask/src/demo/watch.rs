@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
-use landfall_api::words::CONDITION_ALLOCATED;
+use landfall_api::keys::CONDITION_ALLOCATED;
 use landfall_api::{IP, condition, name};
 use tokio::sync::mpsc;
 

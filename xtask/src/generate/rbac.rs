@@ -4,7 +4,7 @@
 //! What every operator needs is one role. What only some clusters need are roles of their own, in files
 //! of their own, and each says what it is for.
 
-use landfall_api::words::{ANNOTATION_PURPOSE, LABEL_ROLE};
+use landfall_api::keys::{ANNOTATION_PURPOSE, LABEL_ROLE};
 use landfall_controllers::{
     migration,
     permissions::{Role, Rule},

@@ -1,6 +1,6 @@
 //! `docs/reference`: a page per kind from the schemas' text, and one with all words.
 
-use landfall_api::{Holder, words};
+use landfall_api::{Holder, keys};
 use serde_json::Value;
 
 use super::{Error, File, NOTICE, cell};
@@ -214,7 +214,7 @@ fn all_words() -> String {
         "| --- | --- | --- |".to_owned(),
     ];
     page.extend(
-        words::WORDS
+        keys::WORDS
             .iter()
             .map(|word| format!("| {} | `{}` | {} |", word.place, word.key, cell(word.meaning))),
     );
@@ -234,7 +234,7 @@ fn all_words() -> String {
 
 /// The lists that users write on Services, and how much of each is read.
 fn bounds() -> impl Iterator<Item = (&'static str, String)> {
-    let entries = format!("{} of {} bytes each", words::MOST_ENTRIES, words::LONGEST_ENTRY);
+    let entries = format!("{} of {} bytes each", keys::MOST_ENTRIES, keys::LONGEST_ENTRY);
     let namespaces = format!("{} namespaces", Holder::MOST_NAMESPACES);
     [
         ("addresses or pools that are asked for, in any words", entries),
@@ -242,9 +242,9 @@ fn bounds() -> impl Iterator<Item = (&'static str, String)> {
         ("`landfall.dev/sharing-with` and its like", namespaces),
         ("a sharing key", format!("{} bytes", Holder::LONGEST_KEY)),
         ("ports of a Service that shares", Holder::MOST_PORTS.to_string()),
-        ("labels", words::MOST_LABELS.to_string()),
-        ("`spec.externalIPs`", words::MOST_EXTERNAL_IPS.to_string()),
-        ("finalizers, for those that replaced operators left", words::MOST_FINALIZERS.to_string()),
+        ("labels", keys::MOST_LABELS.to_string()),
+        ("`spec.externalIPs`", keys::MOST_EXTERNAL_IPS.to_string()),
+        ("finalizers, for those that replaced operators left", keys::MOST_FINALIZERS.to_string()),
     ]
     .into_iter()
 }

@@ -60,7 +60,7 @@ fn field<V: Into<Value>>((name, value): (String, V)) -> (String, Value) {
 
 /// What a Service says about sharing, in words that are often the same.
 fn sharer() -> impl Strategy<Value = (ObjectMeta, ServiceSpec)> {
-    let keys = words::SHARING_KEYS.iter().flat_map(|source| [Some(source.key), source.with]);
+    let keys = keys::SHARING_KEYS.iter().flat_map(|source| [Some(source.key), source.with]);
     let keys: Vec<_> = keys.flatten().map(str::to_owned).collect();
     let text = prop_oneof![3 => "k|\\*|a|b|a, b|", 1 => "\\PC{0,300}"];
     let annotations = btree_map(select(keys), text, 0..4);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client, ResourceExt as _, core::DeserializeGuard};
-use landfall_api::{IP, IPSpec, ReservedFor, Use, VirtualIP, VirtualIPStatus, name, words};
+use landfall_api::{IP, IPSpec, ReservedFor, Use, VirtualIP, VirtualIPStatus, keys, name};
 use serde_json::{Value, json};
 
 use super::{
@@ -94,7 +94,7 @@ impl Applier<'_> {
                 reserved_for: reservation(tenure),
             },
         );
-        ip.annotations_mut().insert(words::ANNOTATION_OWNER.to_owned(), owner(tenure));
+        ip.annotations_mut().insert(keys::ANNOTATION_OWNER.to_owned(), owner(tenure));
         for (key, value) in labels(tenure) {
             if let Some(value) = value {
                 ip.labels_mut().insert(key.to_owned(), value);
@@ -113,7 +113,7 @@ impl Applier<'_> {
         let labels: serde_json::Map<String, Value> =
             labels(tenure).into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
         let patch = json!({
-            "metadata": {"labels": labels, "annotations": {words::ANNOTATION_OWNER: owner(tenure)}},
+            "metadata": {"labels": labels, "annotations": {keys::ANNOTATION_OWNER: owner(tenure)}},
             "spec": {
                 "address": addr,
                 "use": Use::LoadBalancer,
@@ -208,15 +208,12 @@ fn labels(tenure: &Tenure) -> [(&'static str, Option<String>); 2] {
     let (mapping, group) = match tenure {
         Tenure::VirtualIp { mapping, .. } => {
             // A name that is too long for a label is left out, as for pools.
-            let name = mapping.as_deref().and_then(words::ipgroup_label);
+            let name = mapping.as_deref().and_then(keys::ipgroup_label);
             (Some(name.unwrap_or_default()), None)
         }
         Tenure::Service { pool, .. } => (None, pool_label(pool)),
     };
-    [
-        (words::LABEL_GSM, mapping.map(str::to_owned)),
-        (words::LABEL_IPGROUP, group.map(str::to_owned)),
-    ]
+    [(keys::LABEL_GSM, mapping.map(str::to_owned)), (keys::LABEL_IPGROUP, group.map(str::to_owned))]
 }
 
 fn pool(tenure: &Tenure) -> Option<String> {
@@ -269,7 +266,7 @@ mod tests {
     #[test]
     fn the_label_tells_whose_a_claim_is_whatever_its_mapping_is_called() {
         let long = "m".repeat(80);
-        let (gsm, ipgroup) = (words::LABEL_GSM, words::LABEL_IPGROUP);
+        let (gsm, ipgroup) = (keys::LABEL_GSM, keys::LABEL_IPGROUP);
         for (mapping, expected) in [(Some("dmz"), "dmz"), (Some(&*long), ""), (None, "")] {
             let holder = Holder::default();
             let tenure = Tenure::VirtualIp { holder, mapping: mapping.map(Arc::from) };

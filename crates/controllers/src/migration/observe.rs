@@ -5,8 +5,9 @@ use std::sync::Arc;
 use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::core::DeserializeGuard;
 use landfall_api::{
-    GroupSegmentMapping, Holder, IP, IPGroupSpec, VirtualIP, convert, name,
-    words::{ANNOTATION_MIGRATE, ANNOTATION_OWNER, LABEL_GSM},
+    GroupSegmentMapping, Holder, IP, IPGroupSpec, VirtualIP, convert,
+    keys::{ANNOTATION_MIGRATE, ANNOTATION_OWNER, LABEL_GSM},
+    name,
 };
 
 use super::view::{ClaimView, MappingView, Named, VirtualIpView, Whose};

@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::Service;
 use landfall_api::{
     Holder, VirtualIP, VirtualIPStatus,
+    keys::{FINALIZER_VIRTUALIP_IP, FINALIZER_VIRTUALIP_SERVICE},
     virtualip::State,
-    words::{FINALIZER_VIRTUALIP_IP, FINALIZER_VIRTUALIP_SERVICE},
 };
 
 use super::{
@@ -130,8 +130,8 @@ fn status(vip: &VirtualIpView, state: State, message: impl Into<String>) -> Virt
 }
 
 /// What to say when the API server refuses a step. Nothing that was there is taken back.
-pub(super) fn refused(vip: &VirtualIpView, step: &Step, words: &str) -> Option<Step> {
-    let message = format!("{}: {words}", step.refused());
+pub(super) fn refused(vip: &VirtualIpView, step: &Step, reply: &str) -> Option<Step> {
+    let message = format!("{}: {reply}", step.refused());
     let stage = vip.stage().or_else(|| vip.is_migrating().then_some(State::Preparing));
     match stage {
         Some(stage) => say(vip, status(vip, stage, message), Some(Reason::MigrationWaits)),

@@ -46,7 +46,7 @@ pub(super) enum News {
 #[derive(Debug)]
 struct Setback {
     delay: Backoff,
-    words: Option<String>,
+    message: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -109,15 +109,15 @@ impl Planner {
         let setback = self.setbacks.get(key).filter(|setback| setback.delay.holds(now));
         let left_over = || plan::left_over(&self.world, key, self.named.get(key)?);
         let Some(vip) = self.world.virtual_ips.get(key) else {
-            let waits = self.named.contains_key(key) && self.absent.may_yet_come(key, now);
+            let waits = self.named.contains_key(key) && self.absent.in_grace(key, now);
             return if waits || setback.is_some() { None } else { left_over() };
         };
         // One that another of its name replaced is not waited for: its uid never comes back.
         let step = plan::plan(&self.world, vip).or_else(left_over)?;
         match setback {
             None => Some(step),
-            Some(Setback { words: Some(words), .. }) => plan::refused(vip, &step, words),
-            Some(Setback { words: None, .. }) => None,
+            Some(Setback { message: Some(message), .. }) => plan::refused(vip, &step, message),
+            Some(Setback { message: None, .. }) => None,
         }
     }
 
@@ -138,8 +138,8 @@ impl Planner {
                     self.set_back(&key, None, Duration::ZERO, now);
                 }
             }
-            Err(Failure::Refused(words) | Failure::Blocked(words)) => {
-                self.set_back(&key, Some(words), Duration::ZERO, now);
+            Err(Failure::Refused(message) | Failure::Blocked(message)) => {
+                self.set_back(&key, Some(message), Duration::ZERO, now);
             }
             // What we know is out of date; the watch brings the rest.
             Err(Failure::NotSent) => {}
@@ -156,10 +156,10 @@ impl Planner {
         if let Step::Status { event, .. } = step { event.filter(|_| written) } else { None }
     }
 
-    fn set_back(&mut self, key: &ObjectKey, words: Option<String>, wait: Duration, now: Now) {
+    fn set_back(&mut self, key: &ObjectKey, message: Option<String>, wait: Duration, now: Now) {
         let tries = self.setbacks.get(key).map_or(0, |setback| setback.delay.tries);
         let delay = Backoff::after(tries, now).at_least(wait, now);
-        self.setbacks.insert(key.clone(), Setback { delay, words });
+        self.setbacks.insert(key.clone(), Setback { delay, message });
     }
 
     /// The answer to a call. It may be older than what the watch told meanwhile, which the stores

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use landfall_api::{ReservedFor, VirtualIPStatus, virtualip::State, words};
+use landfall_api::{ReservedFor, VirtualIPStatus, keys, virtualip::State};
 use landfall_ipam::{Pool, PoolName};
 
 use crate::object::{ObjectKey, Version};
@@ -35,8 +35,8 @@ impl VirtualIpView {
 
     /// Whether one of ours is left.
     pub(super) fn is_held(&self) -> bool {
-        self.has_finalizer(words::FINALIZER_VIRTUALIP_IP)
-            || self.has_finalizer(words::FINALIZER_VIRTUALIP_SERVICE)
+        self.has_finalizer(keys::FINALIZER_VIRTUALIP_IP)
+            || self.has_finalizer(keys::FINALIZER_VIRTUALIP_SERVICE)
     }
 
     pub(super) fn state(&self) -> Option<State> {

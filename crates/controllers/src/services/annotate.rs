@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use landfall_api::{
-    kube_vip,
-    words::{
+    keys::{
         ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_KUBE_VIP_INTERFACE, IMPLEMENTATION_KUBE_VIP,
         LABEL_IMPLEMENTATION, LABEL_KUBE_VIP_ADDRESS,
     },
+    kube_vip,
 };
 use serde_json::{Value, json};
 

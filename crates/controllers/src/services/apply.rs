@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client, ResourceExt as _, core::DeserializeGuard};
-use landfall_api::{IP, IPGroup, IPGroupStatus, IPSpec, Use, name, words};
+use landfall_api::{IP, IPGroup, IPGroupStatus, IPSpec, Use, keys, name};
 use landfall_ipam::PoolName;
 use serde_json::{Value, json};
 
@@ -125,9 +125,9 @@ impl Applier<'_> {
                 reserved_for: None,
             },
         );
-        ip.annotations_mut().insert(words::ANNOTATION_OWNER.to_owned(), holder.key.to_string());
+        ip.annotations_mut().insert(keys::ANNOTATION_OWNER.to_owned(), holder.key.to_string());
         if let Some(group) = pool.and_then(observe::pool_label) {
-            ip.labels_mut().insert(words::LABEL_IPGROUP.to_owned(), group.to_owned());
+            ip.labels_mut().insert(keys::LABEL_IPGROUP.to_owned(), group.to_owned());
         }
         match self.claims().create(&creating(), &ip).await.map_err(|error| failure(&error)) {
             Ok(ip) => claim(ip),
@@ -160,7 +160,7 @@ impl Applier<'_> {
             fields.insert("reservedFor".to_owned(), Value::Null);
         }
         let annotations =
-            json!({words::ANNOTATION_OWNER: owner, words::ANNOTATION_HOLDERS: in_short});
+            json!({keys::ANNOTATION_OWNER: owner, keys::ANNOTATION_HOLDERS: in_short});
         self.patch_claim(
             addr,
             version,
@@ -215,7 +215,7 @@ impl Applier<'_> {
             let by = uid.filter(|uid| holder.uid.as_ref().is_none_or(|of_holder| of_holder == uid));
             return Ok(Answer::Released { by });
         };
-        let annotations = json!({words::ANNOTATION_OWNER: null, words::ANNOTATION_HOLDERS: null});
+        let annotations = json!({keys::ANNOTATION_OWNER: null, keys::ANNOTATION_HOLDERS: null});
         let patch = json!({
             "metadata": {"annotations": annotations},
             "spec": {

@@ -2,7 +2,7 @@
 
 use landfall_ipam::Clash;
 
-use super::view::{Outsider, Reservation};
+use super::view::{ForeignAddress, Reservation};
 use crate::object::ObjectKey;
 
 /// Those who read what is said about a Service: its namespace, which may not be told who is in others.
@@ -27,20 +27,20 @@ impl Audience<'_> {
     }
 
     /// The same for whoever has an address outside the ledger.
-    pub(crate) fn outsider(self, outsider: &Outsider) -> String {
-        match outsider {
-            Outsider::External(key, _) => {
+    pub(crate) fn foreign_address(self, foreign_address: &ForeignAddress) -> String {
+        match foreign_address {
+            ForeignAddress::External(key, _) => {
                 format!("{}, which has it in spec.externalIPs", self.service(key))
             }
-            Outsider::ClusterIp(key) => {
+            ForeignAddress::ClusterIp(key) => {
                 format!("{}, whose ClusterIP it is", self.service(key))
             }
-            Outsider::VirtualIp(key) if !self.sees(key.namespace()) => {
+            ForeignAddress::VirtualIp(key) if !self.sees(key.namespace()) => {
                 "a VirtualIP of another namespace".to_owned()
             }
-            Outsider::Node(_) | Outsider::ApiServer(_) | Outsider::VirtualIp(_) => {
-                outsider.to_string()
-            }
+            ForeignAddress::Node(_)
+            | ForeignAddress::ApiServer(_)
+            | ForeignAddress::VirtualIp(_) => foreign_address.to_string(),
         }
     }
 

@@ -8,7 +8,7 @@ pub struct Classes(Arc<BTreeSet<Option<Arc<str>>>>);
 
 impl Classes {
     /// Those of this class, or of none.
-    pub fn one(class: Option<&str>) -> Self {
+    pub fn only(class: Option<&str>) -> Self {
         [class].into_iter().collect()
     }
 
@@ -21,7 +21,7 @@ impl Classes {
 /// Services without a class.
 impl Default for Classes {
     fn default() -> Self {
-        Self::one(None)
+        Self::only(None)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use landfall_api::{Holder, words};
+use landfall_api::{Holder, keys};
 use landfall_ipam::{Clash, Family, PoolName, Refusal, Verdict};
 
 use self::pools::{
@@ -89,26 +89,26 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     if !known_class {
         return Decision::LeaveAlone;
     }
-    if claims.is_empty() && service.shows_other {
+    if claims.is_empty() && service.ingress_has_hostname {
         return Decision::LeaveAlone;
     }
     let mut addrs = Vec::new();
     let mut takes = Vec::new();
     let mut refusals = Vec::new();
-    let mut in_vain = false;
+    let mut request_refused = false;
     let mut settling: usize = 0;
     let mut soon: usize = 0;
     let mut again: usize = 0;
     let mut later = false;
     let mut beside = Vec::new();
     for family in &service.families {
-        let is_unwanted = service.unwanted == Some(*family);
-        if is_unwanted && !is_written_by_hand(service, &claims, *family) {
+        let is_extra_family = service.extra_family == Some(*family);
+        if is_extra_family && !is_written_by_hand(service, &claims, *family) {
             continue;
         }
         let (slot, refusal) = slot(world, service, &claims, *family, &takes);
         let in_other_pools = matches!(refusal, Some(Refusal::NoneGives(..)));
-        in_vain |= in_other_pools
+        request_refused |= in_other_pools
             || (service.request.is_about(*family)
                 && (refusal.is_some() || matches!(slot, Slot::Nothing(_))));
         if let Slot::Has(addr) | Slot::Takes(addr, _) = slot {
@@ -118,7 +118,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
         match slot {
             Slot::Has(addr) => addrs.push(addr),
             // No pool would give it that one, and so it stays as it was written.
-            Slot::Takes(addr, pool) => takes.push((addr, pool.filter(|_| !is_unwanted))),
+            Slot::Takes(addr, pool) => takes.push((addr, pool.filter(|_| !is_extra_family))),
             Slot::Nothing(refusal) => refusals.push(refusal),
             Slot::Settling => settling = settling.saturating_add(1),
             Slot::Soon => soon = soon.saturating_add(1),
@@ -179,7 +179,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     if later || soon > 0 || settling > 0 {
         return Decision::Later;
     }
-    let puts_up = !addrs.is_empty() && !in_vain && !service.require_all;
+    let puts_up = !addrs.is_empty() && !request_refused && !service.require_all;
     let satisfied = refusals.is_empty() || puts_up;
     Decision::Show { addrs, refusals, satisfied }
 }
@@ -208,7 +208,8 @@ fn slot(
     let lost = shown.and_then(|addr| no_longer_shared(world, service, addr));
     let its_own = |addr: &IpAddr| claims.iter().any(|claim| claim.addr == *addr);
     let asks_for_another = |addr: &IpAddr| {
-        !service.at_odds && service.request.of(family).is_some_and(|asked| asked != *addr)
+        !service.spec_contradicts_annotation
+            && service.request.of(family).is_some_and(|asked| asked != *addr)
     };
     let written = shown.filter(|addr| {
         service.place == Place::Annotation
@@ -327,7 +328,7 @@ pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView
         }
     } else if service.terms.is_none()
         && (recorded(HolderView::shares_by_map)
-            || (world.lets_share(service.key.namespace())
+            || (world.namespace_allows_sharing(service.key.namespace())
                 && place(world, &service, &[]) == Place::Annotation))
     {
         service.terms = Some(Arc::clone(&service.terms_by_map));
@@ -361,7 +362,7 @@ fn shared(
     pools: &[Candidate<'_>],
 ) -> Option<Slot> {
     let key = service.terms.as_ref()?.key.as_ref()?;
-    if key == words::SHARING_KEY_BY_MAP && family == Family::V6 {
+    if key == keys::SHARING_KEY_BY_MAP && family == Family::V6 {
         return None;
     }
     let addrs = world.sharing.of(key);
@@ -424,9 +425,10 @@ fn may_join(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(
     let (addr, audience) = (claim.addr, world.audience(service));
     let full = claim.holders().len() >= Holder::MOST;
     // Who shares by leave of its namespace needs that of all the others' as well.
-    let by_leave =
-        |holder: &HolderView| !holder.shares_by_map() || world.lets_share(holder.key.namespace());
-    let all_agree = claim.holders().iter().all(by_leave);
+    let namespace_allows_sharing = |holder: &HolderView| {
+        !holder.shares_by_map() || world.namespace_allows_sharing(holder.key.namespace())
+    };
+    let all_agree = claim.holders().iter().all(namespace_allows_sharing);
     if claim.holders().is_empty() || service.terms.is_none() || full || !all_agree {
         return Err(Refusal::TakenBy(addr, claim.described(audience)));
     }
@@ -441,9 +443,10 @@ fn may_join(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(
 /// never is.
 fn may_be_given(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
     may_join(world, claim, service)?;
-    let outsider = world.outsider(claim.addr, service);
-    let text = |outsider| world.audience(service).outsider(outsider);
-    outsider.map_or(Ok(()), |outsider| Err(Refusal::TakenBy(claim.addr, text(outsider))))
+    let foreign_address = world.foreign_address(claim.addr, service);
+    let text = |foreign_address| world.audience(service).foreign_address(foreign_address);
+    foreign_address
+        .map_or(Ok(()), |foreign_address| Err(Refusal::TakenBy(claim.addr, text(foreign_address))))
 }
 
 /// The first free address, in its own order, of the first of these pools that serves the Service and

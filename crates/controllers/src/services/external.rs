@@ -11,7 +11,7 @@ use std::{
 
 use landfall_ipam::PoolName;
 
-use super::{decide::serves_namespace, view::Outsider, world::World};
+use super::{decide::serves_namespace, view::ForeignAddress, world::World};
 use crate::object::ObjectKey;
 
 /// A Service that lists addresses, by its name and uid.
@@ -160,16 +160,16 @@ impl World {
         let in_quota = in_quota.map(|(pool, addrs)| ((pool, namespace.to_owned()), addrs));
         self.externals.in_quota.extend(in_quota);
         let before = self.externals.counted.remove(namespace).unwrap_or_default();
-        let of_namespace = |outsider: &Outsider| matches!(outsider, Outsider::External(key, _) if key.namespace() == namespace);
+        let of_namespace = |foreign_address: &ForeignAddress| matches!(foreign_address, ForeignAddress::External(key, _) if key.namespace() == namespace);
         for addr in before.union(&counted) {
             let old: Vec<_> =
                 self.outside.of(addr).filter(|who| of_namespace(who)).cloned().collect();
-            for outsider in old {
-                self.outside.remove(addr, &outsider);
+            for foreign_address in old {
+                self.outside.remove(addr, &foreign_address);
             }
             let services = listed.get(addr).into_iter().flatten();
             for (key, uid) in services.filter(|_| counted.contains(addr)) {
-                self.outside.insert(*addr, Outsider::External(key.clone(), uid.clone()));
+                self.outside.insert(*addr, ForeignAddress::External(key.clone(), uid.clone()));
             }
             weighed.changed.push(*addr);
         }

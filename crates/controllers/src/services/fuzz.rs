@@ -2,7 +2,7 @@
 //! the planner comes to rest.
 
 use kube::core::{DeserializeGuard, ObjectList};
-use landfall_api::{IP, IPGroup, condition, words::CONDITION_ALLOCATED};
+use landfall_api::{IP, IPGroup, condition, keys::CONDITION_ALLOCATED};
 use proptest::{
     bool::weighted,
     collection::{btree_map, vec},
@@ -486,7 +486,7 @@ fn is_left_in_the_dark(stored: &Stored) -> bool {
     matches!(service.request, Request::Bad(_))
         && ours
         && service.shows.is_empty()
-        && !service.shows_other
+        && !service.ingress_has_hostname
         && told.is_none_or(|told| told.status != "False" || told.message.is_empty())
 }
 

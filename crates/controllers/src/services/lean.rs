@@ -10,7 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use kube::Resource;
-use landfall_api::{Holder, words};
+use landfall_api::{Holder, keys};
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
@@ -72,11 +72,11 @@ struct LeanMeta {
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
     #[serde(default)]
-    labels: Few<Entries, { words::MOST_LABELS + 1 }>,
+    labels: Few<Entries, { keys::MOST_LABELS + 1 }>,
     #[serde(default)]
     annotations: Few<Annotations, { usize::MAX }>,
     #[serde(default)]
-    finalizers: Few<Vec<String>, { words::MOST_FINALIZERS + 1 }>,
+    finalizers: Few<Vec<String>, { keys::MOST_FINALIZERS + 1 }>,
 }
 
 /// What is read of a Service's spec.
@@ -92,7 +92,7 @@ struct LeanSpec {
     #[serde(rename = "loadBalancerIP")]
     load_balancer_ip: Option<String>,
     #[serde(rename = "externalIPs", default)]
-    external_ips: Few<Vec<String>, { words::MOST_EXTERNAL_IPS }>,
+    external_ips: Few<Vec<String>, { keys::MOST_EXTERNAL_IPS }>,
     #[serde(rename = "clusterIPs", default)]
     cluster_ips: Few<Vec<String>, 4>,
     external_traffic_policy: Option<String>,
@@ -191,7 +191,7 @@ impl Collect for Annotations {
     fn from_map<'de, A: MapAccess<'de>>(mut map: A, _most: usize) -> Result<Self, A::Error> {
         let mut kept = Self::default();
         while let Some(key) = map.next_key::<Cow<'_, str>>()? {
-            if words::is_read_on_services(&key) {
+            if keys::is_read_on_services(&key) {
                 let Text(value) = map.next_value()?;
                 kept.0.insert(key.into_owned(), value);
             } else {
@@ -216,7 +216,7 @@ impl<'de> Deserialize<'de> for Text {
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-                let end = text.floor_char_boundary(words::LONGEST_VALUE);
+                let end = text.floor_char_boundary(keys::LONGEST_VALUE);
                 Ok(Text(text.split_at(end).0.to_owned()))
             }
         }
@@ -321,7 +321,7 @@ mod tests {
         fn a_view_stays_small_whatever_the_object(
             count in 0..20_000_usize,
             entry in "[a-z0-9.:,/ ]{0,20}",
-            annotation in proptest::sample::select(words::read_on_services().collect::<Vec<_>>()),
+            annotation in proptest::sample::select(keys::read_on_services().collect::<Vec<_>>()),
             kind in proptest::sample::select(vec!["LoadBalancer", "ClusterIP"]),
         ) {
             let list: Vec<_> = (0..count).map(|n| format!("{entry}{n}")).collect();

@@ -12,19 +12,20 @@ use k8s_openapi::{
 };
 use kube::core::{DeserializeGuard, Selector};
 use landfall_api::{
-    Holder, IP, IPGroup, IPGroupSpec, IPGroupStatus, ReservedFor, Use, VirtualIP, convert, name,
+    Holder, IP, IPGroup, IPGroupSpec, IPGroupStatus, ReservedFor, Use, VirtualIP, convert,
+    keys::{self, ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
+    name,
     virtualip::State,
-    words::{self, ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
 };
 use landfall_ipam::{AddrBlock, AddrSet, Family, PoolName};
 
-use self::{kube_vip::Carried, request::Pools};
+use self::{kube_vip::KubeVipMarks, request::Pools};
 use super::{
     classes::Classes,
     status,
     view::{
-        ClaimView, Doubt, HolderView, Leftover, Place, PoolSource, PoolView, Request, Reservation,
-        ServiceView, Setter, Tenure,
+        ClaimView, FinalizerOwner, HolderView, Leftover, Place, PoolSource, PoolView, Request,
+        Reservation, ServiceView, Setter, Tenure,
     },
 };
 use crate::object::{ObjectKey, Version, created, label, uid};
@@ -70,13 +71,13 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
         deleting: metadata.deletion_timestamp.is_some(),
         class: spec.load_balancer_class.as_deref().map(Arc::from),
         require_all: spec.ip_family_policy.as_deref() == Some("RequireDualStack"),
-        unwanted: None,
-        at_odds: false,
+        extra_family: None,
+        spec_contradicts_annotation: false,
         request: match &bad {
             Some(refusal) => Request::Bad(refusal.clone()),
             None => match request::addresses(metadata, spec_ip, &families) {
                 Request::Any => {
-                    let keys = [words::ADDRESS_REQUESTS_LEFT, &[ANNOTATION_KUBE_VIP_ADDRESSES]];
+                    let keys = [keys::ADDRESS_REQUESTS_LEFT, &[ANNOTATION_KUBE_VIP_ADDRESSES]];
                     request::addresses_left(metadata, &keys.concat(), &families, &in_status)
                 }
                 asked @ (Request::Addresses(_) | Request::Bad(_)) => asked,
@@ -91,10 +92,10 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
         terms_by_map: convert::terms_by_map(spec).into(),
         labels: labels.unwrap_or_default(),
         place: Place::Status,
-        shows_other: in_status.len() < ingress.len(),
-        unmarked: false,
-        illegible: false,
-        shuns: None,
+        ingress_has_hostname: in_status.len() < ingress.len(),
+        label_missing: false,
+        annotation_unreadable: false,
+        opts_out_of: None,
         shows: in_status,
         announced: Vec::new(),
         conditions: status.and_then(|status| status.conditions.clone()).unwrap_or_default(),
@@ -112,17 +113,17 @@ pub(super) fn leftover(object: &Service) -> Option<Leftover> {
         Some(spec) => Setter::Class(spec.load_balancer_class.as_deref().map(Arc::from)),
         None => Setter::Former,
     };
-    let carried = Carried::by(metadata);
+    let carried = KubeVipMarks::read(metadata);
     let all = metadata.finalizers.as_deref().unwrap_or_default();
     // Somebody who writes so many has not been served by an operator that we replace.
-    let all = if all.len() > words::MOST_FINALIZERS { &[] } else { all };
-    let certain = |finalizer: &String| words::FINALIZERS_LEFT.contains(&finalizer.as_str());
+    let all = if all.len() > keys::MOST_FINALIZERS { &[] } else { all };
+    let certain = |finalizer: &String| keys::FINALIZERS_LEFT.contains(&finalizer.as_str());
     let any_certain = all.iter().any(certain);
     // Many operators use this one. It is looked at when nothing clearer is left.
-    let any_shared = all.iter().any(|finalizer| finalizer == words::FINALIZER_CLOUD_PROVIDER);
+    let any_shared = all.iter().any(|finalizer| finalizer == keys::FINALIZER_CLOUD_PROVIDER);
     let shared_too = any_shared && (carried.is_evident() || !any_certain);
     let left = |finalizer: &String| {
-        certain(finalizer) || (shared_too && finalizer == words::FINALIZER_CLOUD_PROVIDER)
+        certain(finalizer) || (shared_too && finalizer == keys::FINALIZER_CLOUD_PROVIDER)
     };
     let former = setter == Setter::Former;
     let marked = carried.labelled && former;
@@ -136,14 +137,15 @@ pub(super) fn leftover(object: &Service) -> Option<Leftover> {
             .then(|| all.iter().filter(|finalizer| !left(finalizer)).cloned().collect()),
         marked,
         conditions,
-        doubt: shared_too.then(|| Doubt { setter, evident: carried.is_evident() }),
+        finalizer_owner: shared_too
+            .then(|| FinalizerOwner { setter, evident: carried.is_evident() }),
     })
 }
 
 /// The addresses in a Service's `spec.externalIPs`, whatever its type, as far as they are read.
 pub(crate) fn external_ips(object: &Service) -> Vec<IpAddr> {
     let listed = object.spec.as_ref().and_then(|spec| spec.external_ips.as_deref());
-    let listed = listed.unwrap_or_default().iter().take(words::MOST_EXTERNAL_IPS);
+    let listed = listed.unwrap_or_default().iter().take(keys::MOST_EXTERNAL_IPS);
     listed.filter_map(|text| text.parse().ok()).collect()
 }
 
@@ -322,7 +324,7 @@ pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
                 }
                 Some(_) | None => Err(problems),
             };
-            view.classes = Classes::one(group.spec.load_balancer_class.as_deref());
+            view.classes = Classes::only(group.spec.load_balancer_class.as_deref());
             view.quota.clone_from(&group.spec.quota);
             view.ignored = ignored(&group.spec);
             view.ranges = ranges_in_short(&group.spec.ranges);
@@ -401,7 +403,7 @@ pub(super) fn reservation_object(view: &Reservation) -> ReservedFor {
 /// The value of the label `ipgroup` for a pool, where its name fits into a label.
 pub(crate) fn pool_label(pool: &PoolName) -> Option<&str> {
     let group = pool.as_str().strip_prefix(POOL_KIND)?.strip_prefix('/')?;
-    words::ipgroup_label(group)
+    keys::ipgroup_label(group)
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use landfall_ipam::{PoolName, Reason, Refusal};
 
 pub use self::repair::RepairMode;
 use self::{
-    confirm::Doubts, damp::Damper, due::Tries, remind::Reminders, repair::Repair,
-    takeover::Annotations, turns::Turns,
+    confirm::PendingReads, damp::Damper, due::Tries, hold::Holds, remind::Reminders,
+    repair::Repair, takeover::Annotations,
 };
 pub(super) use self::{news::News, repair::summary};
 use super::{
@@ -44,6 +44,7 @@ mod counts;
 mod damp;
 mod due;
 mod freed;
+mod hold;
 mod news;
 mod pools;
 mod publish;
@@ -51,7 +52,6 @@ mod remind;
 mod repair;
 mod report;
 mod takeover;
-mod turns;
 
 /// What the user sets for the whole allocator.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +88,7 @@ impl Default for KubeVip {
 /// A webhook that nobody answers for refuses every write of a claim.
 #[derive(Debug)]
 struct Blocked {
-    words: String,
+    message: String,
     /// The Service that tries on behalf of all.
     probe: Option<ObjectKey>,
 }
@@ -112,9 +112,9 @@ pub(super) struct Planner {
     later: BTreeSet<ObjectKey>,
     waiting: Waiting,
     /// Addresses to look at live once the call about them has ended.
-    doubted: BTreeSet<IpAddr>,
+    reread: BTreeSet<IpAddr>,
     /// What those will take whose turn has come while a call about them is under way.
-    turns: Turns,
+    holds: Holds,
     /// Addresses that became free since the last plan.
     freed: BTreeSet<IpAddr>,
     /// Those who waited and for whom something changed since the last plan.
@@ -125,7 +125,7 @@ pub(super) struct Planner {
     expiry_at: Option<Duration>,
     /// Services that claims name and that are not there.
     absent: Absent,
-    doubts: Doubts,
+    pending_reads: PendingReads,
     reminders: Reminders,
     annotations: Annotations,
     damper: Damper,
@@ -202,7 +202,7 @@ impl Planner {
         if std::mem::take(&mut self.pools_changed) {
             self.world.rebuild_pools();
             self.reconsider_all();
-            self.repair.stir_all();
+            self.repair.recheck_all();
         }
         self.weigh_externals(out);
         self.plan_repair(now, out);
@@ -283,15 +283,15 @@ impl Planner {
     /// Decides about one Service and everything claimed in its name.
     fn plan_service(&mut self, key: &ObjectKey, now: Now, effects: &mut Vec<Effect>) {
         if self.repair.holds(key) {
-            self.give_back(key);
+            self.drop_hold(key);
             return;
         }
         // What is under way or due comes back with a report, and that marks the Service again.
         if self.is_engaged(key) {
-            self.keep_turn(key, now);
+            self.hold_for(key, now);
             return;
         }
-        self.give_back(key);
+        self.drop_hold(key);
         let planned = effects.len();
         if self.must_be_hidden(key) {
             self.plan_leftover(key, now, effects);
@@ -307,7 +307,7 @@ impl Planner {
     fn plan_addresses(&mut self, key: &ObjectKey, now: Now, effects: &mut Vec<Effect>) {
         let Some(service) = self.world.service(key) else {
             self.waiting.clear(key);
-            if !self.may_yet_come(key, now) {
+            if !self.in_grace(key, now) {
                 self.release_all_but(key, &[], now, effects);
             }
             return;
@@ -323,7 +323,7 @@ impl Planner {
         {
             if let Some(refusal) = refused.clone() {
                 self.wait(&service, std::slice::from_ref(&refusal), now);
-                let said = status::Said::refused(&service.shows, &[refusal]);
+                let said = status::ConditionText::refused(&service.shows, &[refusal]);
                 self.tell_refused(&service, &said, now, effects);
             }
             return;
@@ -355,7 +355,8 @@ impl Planner {
                 self.publish(&service, Some(service.shows.clone()), None, now, effects);
             }
             Decision::Disputed(refusal) => {
-                let said = status::Said::refused(&service.shows, std::slice::from_ref(&refusal));
+                let said =
+                    status::ConditionText::refused(&service.shows, std::slice::from_ref(&refusal));
                 self.wait(&service, &[refusal], now);
                 if !self.publish(&service, None, Some(&said), now, effects) {
                     let claims = self.world.claims_of(&service).into_iter();
@@ -411,7 +412,8 @@ impl Planner {
             // Something else stands in its place. It must go first: while it is there, another
             // operator may rightly think that our claim is left over.
             let kept = service.shown_of(addrs);
-            let said = (!refusals.is_empty()).then(|| status::Said::refused(&kept, refusals));
+            let said =
+                (!refusals.is_empty()).then(|| status::ConditionText::refused(&kept, refusals));
             self.publish(service, Some(kept), said.as_ref(), now, effects);
             return;
         }
@@ -431,9 +433,9 @@ impl Planner {
             return;
         }
         let said = if satisfied {
-            status::Said::allocated(&self.world, service, addrs, refusals)
+            status::ConditionText::allocated(&self.world, service, addrs, refusals)
         } else {
-            status::Said::refused(addrs, refusals)
+            status::ConditionText::refused(addrs, refusals)
         };
         let shown = (!self.is_shown(service, addrs)).then(|| addrs.to_vec());
         if !self.publish(service, shown, Some(&said), now, effects) {

@@ -126,7 +126,7 @@ fn parts(violation: &Violation) -> (IpAddr, Vec<&str>) {
 fn is_ours(world: &World, service: &ServiceView) -> bool {
     let claimed = world.claims_naming(service).next().is_some();
     let of_class = world.serves_class(service.class.as_ref());
-    claimed || (of_class && !service.shows_other)
+    claimed || (of_class && !service.ingress_has_hostname)
 }
 
 fn holder_fact(

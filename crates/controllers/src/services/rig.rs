@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use kube::core::DeserializeGuard;
 use landfall_api::{
-    Holder, IP, IPGroup, IPGroupSpec, IPSpec, Use, name, words::ANNOTATION_ADDRESSES,
+    Holder, IP, IPGroup, IPGroupSpec, IPSpec, Use, keys::ANNOTATION_ADDRESSES, name,
 };
 use landfall_ipam::{AddrRange, Family};
 
@@ -24,7 +24,7 @@ use super::{
     observe,
     plan::{News, Planner},
     status::holder_now,
-    view::{ClaimView, Outsider, OutsiderKind, PoolSource, PoolView, ServiceView},
+    view::{ClaimView, ForeignAddress, ForeignKind, PoolSource, PoolView, ServiceView},
 };
 use crate::{
     call::Failure,
@@ -100,10 +100,10 @@ impl PlannerRig {
         let Some(service) = self.newcomers.pop() else { return Duration::ZERO };
         let key = ObjectKey::of(&service.metadata);
         let version = Version(self.next_version());
-        let external = Watched::Gone(Outsider::External(key.clone(), "".into()), version);
+        let external = Watched::Gone(ForeignAddress::External(key.clone(), "".into()), version);
         self.tell(vec![
             News::Services(Watched::Gone(key, version)),
-            News::Outsiders(OutsiderKind::ExternalIps, external),
+            News::ForeignAddresses(ForeignKind::ExternalIps, external),
         ])
     }
 
@@ -307,9 +307,9 @@ impl PlannerRig {
         hear(News::Namespaces(Watched::ListEnds));
         hear(News::ServiceRanges(Watched::ListBegins));
         hear(News::ServiceRanges(Watched::ListEnds));
-        for kind in OutsiderKind::ALL {
-            hear(News::Outsiders(kind, Watched::ListBegins));
-            hear(News::Outsiders(kind, Watched::ListEnds));
+        for kind in ForeignKind::ALL {
+            hear(News::ForeignAddresses(kind, Watched::ListBegins));
+            hear(News::ForeignAddresses(kind, Watched::ListEnds));
         }
     }
 }
@@ -319,8 +319,8 @@ fn watched(service: &Service) -> Vec<News> {
     let key = ObjectKey::of(&service.metadata);
     let version = Version::of(&service.metadata);
     let is = observe::service(service).map(|view| Watched::Present(key.clone(), version, view));
-    let external = Watched::Gone(Outsider::External(key, "".into()), version);
-    let external = News::Outsiders(OutsiderKind::ExternalIps, external);
+    let external = Watched::Gone(ForeignAddress::External(key, "".into()), version);
+    let external = News::ForeignAddresses(ForeignKind::ExternalIps, external);
     is.map(News::Services).into_iter().chain([external]).collect()
 }
 

@@ -12,11 +12,11 @@ use landfall_api::Finding;
 use landfall_ipam::{AddrBlock, AddrSet, Family};
 
 pub(super) use self::cluster::{Cluster, KINDS, Kind, Stored};
-use self::cluster::{SOURCE, kind_of_outsider};
+use self::cluster::{SOURCE, kind_of_foreign_address};
 use super::{
     effect::{Answer, Effect},
     plan::{News, Planner, RepairMode, Settings},
-    view::{OutsiderKind, Place, PoolSource, Request, ServiceView},
+    view::{ForeignKind, Place, PoolSource, Request, ServiceView},
     world::Tenancy,
 };
 use crate::{
@@ -188,20 +188,22 @@ impl Sim {
                 }));
                 news.push(News::Namespaces(Watched::ListEnds));
             }
-            Kind::Outsiders => {
+            Kind::ForeignAddresses => {
                 news.push(News::ServiceRanges(Watched::ListBegins));
                 news.push(News::ServiceRanges(Watched::ListEnds));
-                for kind in OutsiderKind::ALL {
-                    news.push(News::Outsiders(kind, Watched::ListBegins));
-                    let of_kind =
-                        cluster.outsiders.iter().filter(|(who, _)| kind_of_outsider(who) == kind);
+                for kind in ForeignKind::ALL {
+                    news.push(News::ForeignAddresses(kind, Watched::ListBegins));
+                    let of_kind = cluster
+                        .foreign_addresses
+                        .iter()
+                        .filter(|(who, _)| kind_of_foreign_address(who) == kind);
                     news.extend(of_kind.map(|(who, (version, addrs))| {
-                        News::Outsiders(
+                        News::ForeignAddresses(
                             kind,
                             Watched::Present(who.clone(), *version, addrs.clone()),
                         )
                     }));
-                    news.push(News::Outsiders(kind, Watched::ListEnds));
+                    news.push(News::ForeignAddresses(kind, Watched::ListEnds));
                 }
             }
         }
@@ -225,11 +227,11 @@ impl Sim {
     }
 
     /// Who outside the ledger has addresses, as far as an operator remembers.
-    pub(super) fn remembered_outsiders(&self, operator: usize) -> usize {
+    pub(super) fn remembered_foreign_addresses(&self, operator: usize) -> usize {
         self.operators[operator]
             .planner
             .world()
-            .outsiders
+            .foreign_addresses
             .values()
             .map(|all| all.keys().count())
             .sum()

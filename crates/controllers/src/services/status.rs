@@ -14,7 +14,7 @@ use k8s_openapi::{
 use landfall_api::{
     FamilyCount, IPGroup, IPGroupStatus, WaitingService,
     condition::{self, Status},
-    words::{CONDITION_ALLOCATED, CONDITION_CONSISTENT, CONDITION_OVERLAPS, CONDITION_READY},
+    keys::{CONDITION_ALLOCATED, CONDITION_CONSISTENT, CONDITION_OVERLAPS, CONDITION_READY},
 };
 use landfall_ipam::{Book, Family, PoolCount, PoolName, Reason, Refusal};
 
@@ -48,14 +48,14 @@ const LONGEST_MESSAGE: usize = 2048;
 
 /// What a Service's condition says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ConditionText {
     status: Status,
     reason: String,
     message: String,
 }
 
 /// By what makes it be said: that an address is shown by others is one thing to say, whoever they are.
-impl Hash for Said {
+impl Hash for ConditionText {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let about_others = self.reason == ALSO_SHOWN;
         (self.status.as_str(), &self.reason).hash(state);
@@ -63,7 +63,7 @@ impl Hash for Said {
     }
 }
 
-impl Said {
+impl ConditionText {
     /// It has these addresses; what else it might have had stands beside.
     pub(super) fn allocated(
         world: &World,
@@ -267,7 +267,7 @@ pub(super) fn problem(view: &PoolView) -> Option<String> {
 
 /// What there is to say of a pool beside what its spec says.
 #[derive(Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct PoolFacts<'a> {
     pub book: &'a Book,
     /// Other pools that have some of its addresses.
     pub overlaps: Option<&'a BTreeSet<PoolName>>,
@@ -310,9 +310,9 @@ fn readiness(
     let Ok(pool) = &view.pool else {
         return (Status::False, "Invalid", problem(view).unwrap_or_default());
     };
-    if let Some(words) = blocked {
+    if let Some(message) = blocked {
         let reason = Reason::LedgerRefused.as_str();
-        return (Status::False, reason, bounded(words.to_owned()));
+        return (Status::False, reason, bounded(message.to_owned()));
     }
     let (reason, does) = if pool.drain {
         ("Draining", "keeps what it gave and gives no more")
@@ -336,9 +336,9 @@ fn readiness(
 }
 
 /// A pool's status, if it has one and it differs from what it says now.
-pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<IPGroupStatus> {
+pub(super) fn pool(view: &PoolView, told: &PoolFacts<'_>, now: Timestamp) -> Option<IPGroupStatus> {
     let current = view.status.as_ref()?;
-    let Told { book, overlaps, waiting, blocked, findings } = told;
+    let PoolFacts { book, overlaps, waiting, blocked, findings } = told;
     let count = book.count(&view.name);
     let longest = waiting.longest_for(&view.name).take(WaitingService::MOST);
     let mut next = IPGroupStatus {
@@ -395,12 +395,12 @@ pub(super) fn pool(view: &PoolView, told: &Told<'_>, now: Timestamp) -> Option<I
     }
     let consistent = match findings.first() {
         Some(first) => {
-            let words = summary(findings.iter().copied());
-            Some((Status::False, first.finding.as_str(), bounded(words)))
+            let message = summary(findings.iter().copied());
+            Some((Status::False, first.finding.as_str(), bounded(message)))
         }
         None if condition::get(&next.conditions, CONDITION_CONSISTENT).is_some() => {
-            let words = "ledger and Services agree about its addresses";
-            Some((Status::True, "Consistent", words.to_owned()))
+            let message = "ledger and Services agree about its addresses";
+            Some((Status::True, "Consistent", message.to_owned()))
         }
         None => None,
     };

@@ -6,9 +6,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::Selector;
 use landfall_api::{
-    IPGroupStatus, Quota,
+    IPGroupStatus, Quota, keys,
     kube_vip::{Leases, PoolMap, Scope},
-    words,
 };
 use landfall_ipam::{Clash, Family, Party, Pool, PoolName, Refusal, Terms, clash};
 
@@ -74,13 +73,13 @@ pub(crate) struct ServiceView {
     /// The families it has, in its own order, and those of addresses in its annotation.
     pub families: Vec<Family>,
     /// One of the latter that it does not want: `ipFamilyPolicy: SingleStack` says so.
-    pub unwanted: Option<Family>,
+    pub extra_family: Option<Family>,
     /// `ipFamilyPolicy: RequireDualStack`: all families or nothing.
     pub require_all: bool,
     pub request: Request,
     /// Whether its request stands in the spec alone and contradicts what it shows, which its user may
     /// have written as well.
-    pub at_odds: bool,
+    pub spec_contradicts_annotation: bool,
     /// Pools it asks for, in order; any will do if it names none.
     pub pools: Option<Vec<PoolName>>,
     /// Whether it names them in the words of a program that ran before us: then they are where it gets
@@ -103,13 +102,13 @@ pub(crate) struct ServiceView {
     /// The addresses in its status, where it shows its own in an annotation.
     pub announced: Vec<IpAddr>,
     /// Whether its status holds something that is no address, such as another's host name.
-    pub shows_other: bool,
+    pub ingress_has_hostname: bool,
     /// Whether what goes with its addresses is missing beside them, such as a label.
-    pub unmarked: bool,
+    pub label_missing: bool,
     /// Whether what stands in the place is its user's to mend before anybody writes there.
-    pub illegible: bool,
+    pub annotation_unreadable: bool,
     /// A place that its user does not want it shown in.
-    pub shuns: Option<Place>,
+    pub opts_out_of: Option<Place>,
     /// All its conditions, ours among them.
     pub conditions: Vec<Condition>,
     /// What it is where the annotation it carries means nothing.
@@ -121,7 +120,7 @@ pub(crate) struct ServiceView {
 pub(crate) struct Plain {
     pub families: Vec<Family>,
     pub request: Request,
-    pub shows_other: bool,
+    pub ingress_has_hostname: bool,
     /// Whether it bears the label that goes with the annotation.
     pub marked: bool,
 }
@@ -138,18 +137,18 @@ impl ServiceView {
     /// The Service where kube-vip's annotation means nothing.
     pub(crate) fn without_annotation(mut self) -> Self {
         let Some(plain) = self.plain.take() else { return self };
-        let Plain { families, request, shows_other, marked: _ } = *plain;
+        let Plain { families, request, ingress_has_hostname, marked: _ } = *plain;
         let shows = std::mem::take(&mut self.announced);
         Self {
             families,
             request,
             shows,
-            shows_other,
+            ingress_has_hostname,
             place: Place::Status,
-            unwanted: None,
-            at_odds: false,
-            unmarked: false,
-            illegible: false,
+            extra_family: None,
+            spec_contradicts_annotation: false,
+            label_missing: false,
+            annotation_unreadable: false,
             ..self
         }
     }
@@ -174,12 +173,12 @@ pub(super) struct Leftover {
     /// Its conditions without ours, if it has ours and is no `LoadBalancer` any more.
     pub conditions: Option<Vec<Condition>>,
     /// Set if a finalizer among them is one that many operators use.
-    pub doubt: Option<Doubt>,
+    pub finalizer_owner: Option<FinalizerOwner>,
 }
 
 /// Whose a finalizer may be that many operators use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Doubt {
+pub(super) struct FinalizerOwner {
     /// Who may have set it.
     pub setter: Setter,
     /// Whether the Service tells otherwise that it was served the way we do.
@@ -223,7 +222,7 @@ impl HolderView {
     /// Whether it has the address on the terms of a namespace that lets all its Services share.
     pub(crate) fn shares_by_map(&self) -> bool {
         let key = self.terms.as_ref().and_then(|terms| terms.key.as_deref());
-        key == Some(words::SHARING_KEY_BY_MAP)
+        key == Some(keys::SHARING_KEY_BY_MAP)
     }
 
     /// Whether it has the address on terms that every namespace may share.
@@ -501,7 +500,7 @@ impl PoolView {
 
 /// Somebody outside the ledger who has addresses that must never be given.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Outsider {
+pub(crate) enum ForeignAddress {
     Node(String),
     /// The API server itself, by the name of the slice that lists its addresses.
     ApiServer(String),
@@ -513,14 +512,14 @@ pub(crate) enum Outsider {
     ClusterIp(ObjectKey),
 }
 
-impl Outsider {
+impl ForeignAddress {
     /// Whether it is this very Service.
     pub(crate) fn is(&self, service: &ObjectKey) -> bool {
         matches!(self, Self::External(key, _) if key == service)
     }
 }
 
-impl fmt::Display for Outsider {
+impl fmt::Display for ForeignAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node(name) => write!(f, "Node {name}"),
@@ -532,9 +531,9 @@ impl fmt::Display for Outsider {
     }
 }
 
-/// The watches that tell of outsiders.
+/// The watches that tell of foreign addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum OutsiderKind {
+pub(crate) enum ForeignKind {
     Nodes,
     ApiServers,
     ExternalIps,
@@ -542,7 +541,7 @@ pub(crate) enum OutsiderKind {
     ClusterIps,
 }
 
-impl OutsiderKind {
+impl ForeignKind {
     pub(crate) const ALL: [Self; 5] =
         [Self::Nodes, Self::ApiServers, Self::ExternalIps, Self::VirtualIps, Self::ClusterIps];
 }

@@ -22,7 +22,7 @@ use super::{
     lean::LeanService,
     observe,
     plan::News,
-    view::{Outsider, OutsiderKind, PoolSource},
+    view::{ForeignAddress, ForeignKind, PoolSource},
 };
 use crate::{
     kinds::{self, Served},
@@ -79,11 +79,11 @@ pub(super) fn services(
         let (watched, outside, left) = match event {
             Event::Init => (
                 Watched::ListBegins,
-                SERVICE_OUTSIDERS.map(|_| Watched::ListBegins),
+                SERVICE_ADDRESSES.map(|_| Watched::ListBegins),
                 Watched::ListBegins,
             ),
             Event::InitDone => {
-                (Watched::ListEnds, SERVICE_OUTSIDERS.map(|_| Watched::ListEnds), Watched::ListEnds)
+                (Watched::ListEnds, SERVICE_ADDRESSES.map(|_| Watched::ListEnds), Watched::ListEnds)
             }
             Event::Apply(object) | Event::InitApply(object) => {
                 let object = Service::from(object);
@@ -106,8 +106,8 @@ pub(super) fn services(
                 (gone(&object), outside_ips(&object, Default::default()), gone(&object))
             }
         };
-        let outside = SERVICE_OUTSIDERS.into_iter().zip(outside);
-        let outside = outside.map(|(kind, watched)| News::Outsiders(kind, watched));
+        let outside = SERVICE_ADDRESSES.into_iter().zip(outside);
+        let outside = outside.map(|(kind, watched)| News::ForeignAddresses(kind, watched));
         // What is left comes last of a list: by then all is known of the Service that is needed to
         // judge it.
         let (watched, left) = (News::Services(watched), News::Leftovers(left));
@@ -116,17 +116,20 @@ pub(super) fn services(
 }
 
 /// The addresses that a Service has though nobody gave it them, see [`outside_ips`].
-const SERVICE_OUTSIDERS: [OutsiderKind; 2] = [OutsiderKind::ExternalIps, OutsiderKind::ClusterIps];
+const SERVICE_ADDRESSES: [ForeignKind; 2] = [ForeignKind::ExternalIps, ForeignKind::ClusterIps];
 
 /// Addresses of a Service that nobody gave it: external ones, and its `ClusterIPs`.
-fn outside_ips(object: &Service, addrs: [Vec<IpAddr>; 2]) -> [Watched<Outsider, Vec<IpAddr>>; 2] {
+fn outside_ips(
+    object: &Service,
+    addrs: [Vec<IpAddr>; 2],
+) -> [Watched<ForeignAddress, Vec<IpAddr>>; 2] {
     let metadata = &object.metadata;
     let (key, version) = (ObjectKey::of(metadata), Version::of(metadata));
     let uid = metadata.uid.as_deref().unwrap_or_default().into();
     let [external, cluster_ips] = addrs;
     [
-        Watched::has(Outsider::External(key.clone(), uid), version, external),
-        Watched::has(Outsider::ClusterIp(key), version, cluster_ips),
+        Watched::has(ForeignAddress::External(key.clone(), uid), version, external),
+        Watched::has(ForeignAddress::ClusterIp(key), version, cluster_ips),
     ]
 }
 
@@ -171,8 +174,8 @@ pub(super) fn nodes(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let watch = (Api::<Node>::all(client), Config::default());
-    outsiders("nodes", watch, news, listed, OutsiderKind::Nodes, |node| {
-        let who = Outsider::Node(node.name_any());
+    foreign_addresses("nodes", watch, news, listed, ForeignKind::Nodes, |node| {
+        let who = ForeignAddress::Node(node.name_any());
         Watched::has(who, Version::of(&node.metadata), observe::node_addresses(node))
     })
 }
@@ -184,19 +187,19 @@ pub(super) async fn virtual_ips(
     news: mpsc::Sender<News>,
     listed: Listed,
 ) {
-    let kind = OutsiderKind::VirtualIps;
+    let kind = ForeignKind::VirtualIps;
     let watching = || async {
         let api: Api<DeserializeGuard<VirtualIP>> = Api::all(client.clone());
         let watch = (api, Config::default());
-        outsiders("virtualips", watch, news.clone(), listed.clone(), kind, |object| {
+        foreign_addresses("virtualips", watch, news.clone(), listed.clone(), kind, |object| {
             let (key, version, addr) = observe::virtual_ip(object);
-            Watched::has(Outsider::VirtualIp(key), version, addr.into_iter().collect())
+            Watched::has(ForeignAddress::VirtualIp(key), version, addr.into_iter().collect())
         })
         .await;
     };
     let none = || async {
         for item in [Watched::ListBegins, Watched::ListEnds] {
-            news.send(News::Outsiders(kind, item)).await?;
+            news.send(News::ForeignAddresses(kind, item)).await?;
         }
         listed.done();
         Ok::<(), SendError<News>>(())
@@ -212,20 +215,27 @@ pub(super) fn api_servers(
 ) -> impl Future<Output = ()> {
     let api: Api<EndpointSlice> = Api::namespaced(client, API_SERVER_NAMESPACE);
     let config = Config::default().labels("kubernetes.io/service-name=kubernetes");
-    outsiders("endpointslices", (api, config), news, listed, OutsiderKind::ApiServers, |slice| {
-        let who = Outsider::ApiServer(slice.name_any());
-        Watched::has(who, Version::of(&slice.metadata), observe::endpoint_addresses(slice))
-    })
+    foreign_addresses(
+        "endpointslices",
+        (api, config),
+        news,
+        listed,
+        ForeignKind::ApiServers,
+        |slice| {
+            let who = ForeignAddress::ApiServer(slice.name_any());
+            Watched::has(who, Version::of(&slice.metadata), observe::endpoint_addresses(slice))
+        },
+    )
 }
 
 /// A watch of objects that have addresses which are not ours to give.
-fn outsiders<K>(
+fn foreign_addresses<K>(
     name: &'static str,
     watch: (Api<K>, Config),
     news: mpsc::Sender<News>,
     listed: Listed,
-    kind: OutsiderKind,
-    read: impl Fn(&K) -> Watched<Outsider, Vec<IpAddr>>,
+    kind: ForeignKind,
+    read: impl Fn(&K) -> Watched<ForeignAddress, Vec<IpAddr>>,
 ) -> impl Future<Output = ()>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -242,7 +252,7 @@ where
                 Watched::ListBegins | Watched::ListEnds => return Vec::new(),
             },
         };
-        vec![News::Outsiders(kind, watched)]
+        vec![News::ForeignAddresses(kind, watched)]
     })
 }
 

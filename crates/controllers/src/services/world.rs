@@ -16,7 +16,7 @@ use super::{
     external::Externals,
     observe::kube_vip::is_of_map,
     view::{
-        ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
+        ClaimView, ForeignAddress, ForeignKind, HolderView, Leftover, Place, PoolSource, PoolView,
         ServiceView, Setter,
     },
     wish::asks_for_other_pools,
@@ -32,11 +32,11 @@ pub(super) struct World {
     pub(super) leftovers: Store<ObjectKey, Leftover>,
     pub(super) pools: BTreeMap<PoolSource, Store<PoolName, PoolView>>,
     pub(super) namespaces: Store<String, BTreeMap<String, String>>,
-    pub(super) outsiders: BTreeMap<OutsiderKind, Store<Outsider, Vec<IpAddr>>>,
+    pub(super) foreign_addresses: BTreeMap<ForeignKind, Store<ForeignAddress, Vec<IpAddr>>>,
     /// The ranges of each `ServiceCIDR`.
     pub(super) service_ranges: Store<String, AddrSet>,
-    /// Which outsiders have an address.
-    pub(super) outside: Index<IpAddr, Outsider>,
+    /// What outside the ledger has an address.
+    pub(super) outside: Index<IpAddr, ForeignAddress>,
     /// What Services list in `spec.externalIPs`.
     pub(super) externals: Externals,
     pub(super) book: Book,
@@ -175,7 +175,7 @@ impl World {
     }
 
     /// Whether a namespace lets all its Services share addresses.
-    pub(super) fn lets_share(&self, namespace: &str) -> bool {
+    pub(super) fn namespace_allows_sharing(&self, namespace: &str) -> bool {
         let map = self.all_pools().find_map(|pool| pool.map.as_ref());
         map.is_some_and(|map| map.shares(namespace))
     }
@@ -186,13 +186,13 @@ impl World {
     /// replace: it carries more of that one than the finalizer, or pools like that one's are here.
     pub(super) fn is_left_to_us(&self, key: &ObjectKey, leftover: &Leftover) -> bool {
         let in_its_place = || self.all_pools().any(|pool| pool.place == Place::Annotation);
-        match &leftover.doubt {
-            Some(doubt) => {
-                let possible = match &doubt.setter {
+        match &leftover.finalizer_owner {
+            Some(finalizer_owner) => {
+                let possible = match &finalizer_owner.setter {
                     Setter::Class(class) => self.annotated.classes.include(class.as_ref()),
                     Setter::Former => true,
                 };
-                possible && (doubt.evident || in_its_place())
+                possible && (finalizer_owner.evident || in_its_place())
             }
             None => !leftover.marked || self.held.has(key) || in_its_place(),
         }
@@ -225,9 +225,9 @@ impl World {
 
     /// Whether every watch has listed once.
     pub(super) fn has_listed(&self) -> bool {
-        let outsiders = OutsiderKind::ALL
+        let foreign_addresses = ForeignKind::ALL
             .iter()
-            .all(|kind| self.outsiders.get(kind).is_some_and(Store::listed));
+            .all(|kind| self.foreign_addresses.get(kind).is_some_and(Store::listed));
         self.claims.listed()
             && self.services.listed()
             && PoolSource::ALL
@@ -235,7 +235,7 @@ impl World {
                 .all(|source| self.pools.get(source).is_some_and(Store::listed))
             && self.namespaces.listed()
             && self.service_ranges.listed()
-            && outsiders
+            && foreign_addresses
     }
 
     /// How many addresses of a pool a namespace holds or is about to.
@@ -327,7 +327,7 @@ impl World {
         let fitting = of_family.filter_map(|addr| {
             let for_any = self.keeps(self.claim_to_be(addr)?, service)?;
             let usable =
-                self.outsider(addr, service).is_none() && self.book.unusable(addr).is_none();
+                self.foreign_address(addr, service).is_none() && self.book.unusable(addr).is_none();
             let pool = self.book.pool_of(addr).filter(|_| usable)?;
             Some((for_any, addr, &pool.name))
         });
@@ -357,8 +357,12 @@ impl World {
 
     /// Who outside the ledger has an address that a Service would have. What the Service itself has in
     /// `spec.externalIPs` is no obstacle.
-    pub(super) fn outsider(&self, addr: IpAddr, service: &ServiceView) -> Option<&Outsider> {
-        self.outside.of(&addr).find(|outsider| !outsider.is(&service.key))
+    pub(super) fn foreign_address(
+        &self,
+        addr: IpAddr,
+        service: &ServiceView,
+    ) -> Option<&ForeignAddress> {
+        self.outside.of(&addr).find(|foreign_address| !foreign_address.is(&service.key))
     }
 
     /// Whether an address is taken by nothing but what the Service itself shows and has in
@@ -367,7 +371,7 @@ impl World {
         self.claim(addr).is_none()
             && !self.is_busy(addr)
             && self.shown.of(&addr).all(|key| *key == service.key)
-            && self.outsider(addr, service).is_none()
+            && self.foreign_address(addr, service).is_none()
     }
 
     /// Whether a `VirtualIP` has the address and is not done with it.
@@ -375,7 +379,9 @@ impl World {
     /// On its way to a Service its claim names a Service that is not of type `LoadBalancer` yet. Only
     /// the `VirtualIP` tells that such a claim is wanted.
     pub(super) fn is_a_virtual_ips(&self, addr: IpAddr) -> bool {
-        self.outside.of(&addr).any(|outsider| matches!(outsider, Outsider::VirtualIp(_)))
+        self.outside
+            .of(&addr)
+            .any(|foreign_address| matches!(foreign_address, ForeignAddress::VirtualIp(_)))
     }
 
     /// Services that show an address though its claim does not name them.
@@ -390,8 +396,8 @@ impl World {
         if let Some(claim) = self.claims.get(&addr) {
             return claim.described(audience);
         }
-        if let Some(outsider) = self.outside.of(&addr).next() {
-            return audience.outsider(outsider);
+        if let Some(foreign_address) = self.outside.of(&addr).next() {
+            return audience.foreign_address(foreign_address);
         }
         match self.shown.of(&addr).next() {
             Some(key) => format!("{}, which shows it without a claim", audience.service(key)),

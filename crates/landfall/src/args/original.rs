@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use landfall_api::words;
+use landfall_api::keys;
 use landfall_controllers::services::{AnnotatedServices, Classes, KubeVip};
 
 use super::{Operator, Requests};
@@ -203,10 +203,10 @@ impl Operator {
         let named = |class: &str| !class.is_empty();
         let theirs = || {
             let class = class.as_deref().filter(|class| named(class));
-            of_a_class.then(|| class.unwrap_or(words::CLASS_KUBE_VIP))
+            of_a_class.then(|| class.unwrap_or(keys::CLASS_KUBE_VIP))
         };
         let classes = self.kube_vip_class.as_ref().map_or_else(
-            || Classes::one(theirs()),
+            || Classes::only(theirs()),
             |ours| {
                 ours.iter().map(|class| Some(class.trim()).filter(|class| named(class))).collect()
             },
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn settings_of_either_program_say_where_pools_are_and_whom_they_serve() {
-        let class = Some(words::CLASS_KUBE_VIP);
+        let class = Some(keys::CLASS_KUBE_VIP);
         for (flags, namespace, map, expected) in [
             (&[][..], "kube-system", "kubevip", None),
             (&["--KUBEVIP_NAMESPACE=net"], "net", "kubevip", None),
@@ -292,7 +292,7 @@ mod tests {
             let KubeVip { namespace: said, config_map, services } =
                 parse(flags).unwrap().1.kube_vip();
             let seen = (said.as_str(), config_map.as_str(), services.classes);
-            assert_eq!(seen, (namespace, map, Classes::one(expected)), "{flags:?}");
+            assert_eq!(seen, (namespace, map, Classes::only(expected)), "{flags:?}");
         }
     }
 

@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use landfall_api::group_segment_mapping::GroupSegmentMappingSpec;
 use landfall_api::virtualip::State;
-use landfall_api::{GroupSegmentMapping, VirtualIP, VirtualIPSpec, VirtualIPStatus, words};
+use landfall_api::{GroupSegmentMapping, VirtualIP, VirtualIPSpec, VirtualIPStatus, keys};
 use landfall_testkit::builders::{ServiceBuilder as _, load_balancer};
 use landfall_testkit::{cluster, wait};
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ impl Old {
     }
 
     pub(crate) async fn migrate(&self, name: &str) {
-        let annotations = json!({words::ANNOTATION_MIGRATE: ""});
+        let annotations = json!({keys::ANNOTATION_MIGRATE: ""});
         self.patch(name, json!({"metadata": {"annotations": annotations}})).await;
     }
 
@@ -152,8 +152,8 @@ impl Old {
         let shown = self.tenant.get(service).await;
         assert_eq!(cluster::shown(&shown), [ip(addr)], "{name}");
         let claim = self.tenant.claim(addr).await.unwrap();
-        assert!(!claim.labels().contains_key(words::LABEL_GSM), "{name}: {claim:?}");
-        assert_eq!(claim.annotations()[words::ANNOTATION_OWNER], self.tenant.key(service));
+        assert!(!claim.labels().contains_key(keys::LABEL_GSM), "{name}: {claim:?}");
+        assert_eq!(claim.annotations()[keys::ANNOTATION_OWNER], self.tenant.key(service));
     }
 }
 

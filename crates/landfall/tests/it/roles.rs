@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
+use landfall_api::keys;
 use landfall_api::virtualip::State;
-use landfall_api::words;
 use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::wait;
 use serde_json::json;
@@ -20,7 +20,7 @@ const FIX: &str = "Let the operator patch Services (`deploy/rbac-services.yaml`)
 /// As vip-allocator-operator leaves it.
 fn with_finalizer(name: &str) -> Service {
     let mut service = load_balancer(name);
-    service.metadata.finalizers = Some(vec![words::FINALIZER_SERVICE.to_owned()]);
+    service.metadata.finalizers = Some(vec![keys::FINALIZER_SERVICE.to_owned()]);
     service
 }
 
@@ -100,7 +100,7 @@ async fn an_annotation_that_may_not_be_written_is_told_in_the_condition_and_writ
     tenant.pool(pool("base-annotation", &["10.60.3.0/29"])).await;
     let operator = arena.operator().await;
     operator.wait_ready(LONG).await.unwrap();
-    let from_map = words::ANNOTATION_POOL;
+    let from_map = keys::ANNOTATION_POOL;
     let key = "ConfigMap/kubevip/range-base-annotation";
     tenant.create(load_balancer("announced").annotated(from_map, key)).await;
     tenant.says("announced", "False", "ServiceRefused", REFUSED).await;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
-use landfall_api::{IP, IPGroup, condition, name, words};
+use landfall_api::{IP, IPGroup, condition, keys, name};
 use landfall_testkit::builders::{PoolBuilder as _, load_balancer, original_claim, pool};
 use landfall_testkit::cluster::{self, Recorder, Snapshot, shown};
 use landfall_testkit::{Operator, Recording, wait};
@@ -61,7 +61,7 @@ fn as_service(object: &DynamicObject) -> Service {
 /// What a Service shows, to the letter: in the annotation that kube-vip reads, if it has one, else in
 /// its status.
 fn words_shown(service: &Service) -> Vec<String> {
-    let annotation = service.annotations().get(words::ANNOTATION_KUBE_VIP_ADDRESSES);
+    let annotation = service.annotations().get(keys::ANNOTATION_KUBE_VIP_ADDRESSES);
     if let Some(text) = annotation.filter(|text| !text.is_empty()) {
         return text.split(',').map(str::to_owned).collect();
     }
@@ -108,7 +108,7 @@ fn unmet(fate: &Fate, before: &BTreeMap<String, Vec<String>>, now: &Snapshot) ->
     let taken = fate.free.iter().map(|addr| name::of(ip(addr)));
     unmet.extend(taken.filter(|addr| claimed.contains(addr)));
     let held = now.services.iter().filter(|service| {
-        let left = [words::FINALIZER_SERVICE, words::FINALIZER_CLOUD_PROVIDER];
+        let left = [keys::FINALIZER_SERVICE, keys::FINALIZER_CLOUD_PROVIDER];
         service.finalizers().iter().any(|finalizer| left.contains(&&**finalizer))
     });
     unmet.extend(held.map(|service| format!("{} has the finalizer", service.name_any())));
@@ -122,7 +122,7 @@ async fn consistent(arena: &Arena) {
         let all = pools.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         let wrong = all.items.into_iter().find_map(|pool| {
             let conditions = pool.status.unwrap_or_default().conditions;
-            let said = condition::get(&conditions, words::CONDITION_CONSISTENT)?;
+            let said = condition::get(&conditions, keys::CONDITION_CONSISTENT)?;
             (said.status != "True").then(|| said.message.clone())
         });
         wrong.map_or(Ok(()), Err)
@@ -311,7 +311,7 @@ async fn the_webhook_that_was_left_behind_is_named_and_work_goes_on_without_it()
 
     let webhooks: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
         Api::all(arena.client.clone());
-    webhooks.delete(words::WEBHOOK_LEFT_CONFIGURATION, &DeleteParams::default()).await.unwrap();
+    webhooks.delete(keys::WEBHOOK_LEFT_CONFIGURATION, &DeleteParams::default()).await.unwrap();
     for service in ["waits-1", "waits-2"] {
         tenant.shows_something(service).await;
     }
@@ -416,7 +416,7 @@ async fn a_claim_waits_for_its_service_as_long_as_it_was_told_to() {
     wait::until("the pool to say so", LONG, async || {
         let pool = tenant.pools.get("restored").await.map_err(|error| error.to_string())?;
         let conditions = pool.status.unwrap_or_default().conditions;
-        let said = condition::get(&conditions, words::CONDITION_CONSISTENT);
+        let said = condition::get(&conditions, keys::CONDITION_CONSISTENT);
         let said = said.map(|said| (said.reason.clone(), said.message.clone()));
         match said {
             Some((reason, message)) if reason == "HolderGone" && message.contains("never") => {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
-use landfall_api::words;
+use landfall_api::keys;
 
 use super::world::{self, HOSTILE};
 use crate::builders::{ServiceBuilder as _, load_balancer};
@@ -18,14 +18,13 @@ pub(super) fn any_deed(random: &mut Random) -> (String, &'static str, Option<Ser
     let service = load_balancer(&name);
     let annotated = |key: &str, value: &str| service.clone().annotated(key, value);
     let (what, service) = match random.below(9) {
-        0 => (
-            "asks by kube-vip's annotation",
-            annotated(words::ANNOTATION_KUBE_VIP_ADDRESSES, &addr),
-        ),
+        0 => {
+            ("asks by kube-vip's annotation", annotated(keys::ANNOTATION_KUBE_VIP_ADDRESSES, &addr))
+        }
         1 => {
             let list: Vec<_> = (0..64).map(|last| format!("10.40.0.{last}")).collect();
             let list = list.join(",");
-            ("lists a pool in it", annotated(words::ANNOTATION_KUBE_VIP_ADDRESSES, &list))
+            ("lists a pool in it", annotated(keys::ANNOTATION_KUBE_VIP_ADDRESSES, &list))
         }
         2 => {
             let first = random.below(48);
@@ -36,10 +35,10 @@ pub(super) fn any_deed(random: &mut Random) -> (String, &'static str, Option<Ser
                 service.with_spec(|spec| spec.external_ips = Some(addrs)),
             )
         }
-        3 => ("asks for an address", annotated(words::ANNOTATION_ADDRESSES, &addr)),
+        3 => ("asks for an address", annotated(keys::ANNOTATION_ADDRESSES, &addr)),
         4 => ("asks by the words of MetalLB", annotated("metallb.io/loadBalancerIPs", &addr)),
         5 => {
-            let shared = annotated(words::ANNOTATION_SHARING_WITH, "*").sharing("red", &[9999]);
+            let shared = annotated(keys::ANNOTATION_SHARING_WITH, "*").sharing("red", &[9999]);
             ("guesses a key", shared.asking(&addr))
         }
         6 => {
@@ -48,7 +47,7 @@ pub(super) fn any_deed(random: &mut Random) -> (String, &'static str, Option<Ser
         }
         7 => {
             let list = vec!["pool"; 20_000].join(",");
-            ("writes a long list", annotated(words::ANNOTATION_POOL, &list))
+            ("writes a long list", annotated(keys::ANNOTATION_POOL, &list))
         }
         _ => return (name, "goes", None),
     };

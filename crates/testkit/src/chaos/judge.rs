@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
-use landfall_api::{IP, IPGroup, condition, convert, name, words};
+use landfall_api::{IP, IPGroup, condition, convert, keys, name};
 use landfall_ipam::{AddrBlock, AddrRange, Family, clash};
 
 use super::world::{self, is_toy};
@@ -145,7 +145,7 @@ fn want(
 fn serving<'a>(service: &Service, pools: &'a [IPGroup]) -> impl Iterator<Item = &'a IPGroup> {
     let class = service.spec.as_ref().and_then(|spec| spec.load_balancer_class.clone());
     let named: Vec<_> =
-        words::entries(&service.metadata, words::ANNOTATION_POOL).map(str::to_owned).collect();
+        keys::entries(&service.metadata, keys::ANNOTATION_POOL).map(str::to_owned).collect();
     let asks = !asked(service).is_empty();
     let namespace = service.namespace().unwrap_or_default();
     pools.iter().filter(move |pool| {
@@ -209,7 +209,7 @@ fn ledger(seen: &Snapshot) -> BTreeMap<IpAddr, &IP> {
 fn announced(seen: &Snapshot) -> BTreeSet<IpAddr> {
     let annotated = seen.services.iter().filter(|service| {
         let annotations = service.metadata.annotations.as_ref();
-        annotations.is_some_and(|all| all.contains_key(words::ANNOTATION_KUBE_VIP_ADDRESSES))
+        annotations.is_some_and(|all| all.contains_key(keys::ANNOTATION_KUBE_VIP_ADDRESSES))
     });
     let announced = annotated.flat_map(|service| {
         let shown = shown(service);
@@ -230,7 +230,7 @@ fn is_served(service: &Service) -> bool {
 /// Status and reason of what the operator says of a Service.
 fn says(service: &Service) -> Option<(&str, &str)> {
     let conditions = service.status.as_ref()?.conditions.as_deref()?;
-    let said = condition::get(conditions, words::CONDITION_ALLOCATED)?;
+    let said = condition::get(conditions, keys::CONDITION_ALLOCATED)?;
     Some((&said.status, &said.reason))
 }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::ResourceExt as _;
-use landfall_api::{IPGroup, words};
+use landfall_api::{IPGroup, keys};
 use serde_json::{Value, json};
 
 use crate::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
@@ -154,14 +154,14 @@ pub(super) fn any_manifest(random: &mut Random, name: &str) -> Service {
     let service = load_balancer(name);
     let service = match random.below(10) {
         0 => service.of_class(CLASS),
-        1 => service.annotated(words::ANNOTATION_POOL, TIGHT),
+        1 => service.annotated(keys::ANNOTATION_POOL, TIGHT),
         2 => service.with_families("PreferDualStack", &["IPv4", "IPv6"]),
         3 => service.with_families("RequireDualStack", &["IPv4", "IPv6"]),
         _ => service,
     };
     match random.below(6) {
         0 => service.asking(&any_address(random).to_string()),
-        1 => service.annotated(words::ANNOTATION_ADDRESSES, &any_address(random).to_string()),
+        1 => service.annotated(keys::ANNOTATION_ADDRESSES, &any_address(random).to_string()),
         2 | 3 => service.sharing(any_key(random), &[any_port(random)]),
         _ => service,
     }
@@ -182,7 +182,7 @@ pub(super) fn any_change(random: &mut Random) -> (&'static str, Vec<Value>) {
     match random.below(9) {
         0..=2 => ("asks by the field", vec![json!({"spec": {"loadBalancerIP": ask}})]),
         3 => {
-            let annotations = json!({words::ANNOTATION_ADDRESSES: ask});
+            let annotations = json!({keys::ANNOTATION_ADDRESSES: ask});
             ("asks by the annotation", vec![json!({"metadata": {"annotations": annotations}})])
         }
         4 => {
@@ -203,14 +203,14 @@ pub(super) fn any_change(random: &mut Random) -> (&'static str, Vec<Value>) {
         }
         7 => {
             let key = if random.once_in(3) { None } else { Some(any_key(random)) };
-            let annotations = json!({words::ANNOTATION_SHARING_KEY: key});
+            let annotations = json!({keys::ANNOTATION_SHARING_KEY: key});
             let ports = json!([{"name": "p", "port": any_port(random)}]);
             let patch = json!({"metadata": {"annotations": annotations}, "spec": {"ports": ports}});
             ("changes whom it shares with", vec![patch])
         }
         _ => {
             let pool = random.once_in(2).then_some(*random.pick(&[TIGHT, WIDE]));
-            let annotations = json!({words::ANNOTATION_POOL: pool});
+            let annotations = json!({keys::ANNOTATION_POOL: pool});
             ("asks for a pool", vec![json!({"metadata": {"annotations": annotations}})])
         }
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
-use landfall_api::{name, words};
+use landfall_api::{keys, name};
 use landfall_ipam::{Family, Terms, clash};
 
 use super::{Named, Snapshot, asked, external, holders, identity_of, key, shown, terms};
@@ -79,7 +79,7 @@ impl Wish {
             class: spec.load_balancer_class,
             families: spec.ip_families.unwrap_or_default(),
             asked: asked(service),
-            pools: words::entries(&service.metadata, words::ANNOTATION_POOL)
+            pools: keys::entries(&service.metadata, keys::ANNOTATION_POOL)
                 .map(str::to_owned)
                 .collect(),
             terms: terms(service),

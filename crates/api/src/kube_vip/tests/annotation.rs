@@ -29,7 +29,7 @@ fn one_address_of_each_family_is_read_however_many_are_listed() {
         (Some("10.0.0.1,fd00::1,10.0.0.2"), &["10.0.0.1", "fd00::1"], Some("10.0.0.2"), None),
         (Some(&*all_of_a_pool.join(",")), &["10.0.0.0"], Some("10.0.0.1"), None),
     ] {
-        let annotation = |text: &str| (words::ANNOTATION_KUBE_VIP_ADDRESSES.into(), text.into());
+        let annotation = |text: &str| (keys::ANNOTATION_KUBE_VIP_ADDRESSES.into(), text.into());
         let annotations = text.map(|text| [annotation(text)].into());
         let metadata = ObjectMeta { annotations, ..ObjectMeta::default() };
         let first: Vec<_> = first.iter().map(|addr| ip(addr)).collect();

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use landfall_api::{VirtualIPStatus, virtualip::State, words::FINALIZER_VIRTUALIP_IP};
+use landfall_api::{VirtualIPStatus, keys::FINALIZER_VIRTUALIP_IP, virtualip::State};
 use landfall_ipam::Family;
 
 use super::{expose::error, hold, say, status, tenure_of};

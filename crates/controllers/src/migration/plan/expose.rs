@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use landfall_api::{
     VirtualIPStatus,
+    keys::{FINALIZER_VIRTUALIP_IP, FINALIZER_VIRTUALIP_SERVICE},
     virtualip::State,
-    words::{FINALIZER_VIRTUALIP_IP, FINALIZER_VIRTUALIP_SERVICE},
 };
 
 use super::{allocate, held_by, hold, mapping, say, status, tenure_of};

@@ -9,8 +9,8 @@ use std::{net::IpAddr, ops::ControlFlow};
 use k8s_openapi::api::core::v1::Service;
 use landfall_api::{
     VirtualIPStatus, condition,
+    keys::{CONDITION_ALLOCATED, FINALIZER_SERVICE, FINALIZER_VIRTUALIP_SERVICE},
     virtualip::State,
-    words::{CONDITION_ALLOCATED, FINALIZER_SERVICE, FINALIZER_VIRTUALIP_SERVICE},
 };
 use landfall_ipam::PoolName;
 

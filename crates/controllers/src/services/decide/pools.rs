@@ -151,8 +151,10 @@ pub(super) fn specific(
         if let Some(why) = world.book.unusable(addr) {
             return Err(Refusal::NeverGiven(addr, why));
         }
-        let outsider = world.outsider(addr, service);
-        let taken = outsider.map(|outsider| Refusal::TakenBy(addr, audience.outsider(outsider)));
+        let foreign_address = world.foreign_address(addr, service);
+        let taken = foreign_address.map(|foreign_address| {
+            Refusal::TakenBy(addr, audience.foreign_address(foreign_address))
+        });
         return taken.map_or_else(|| Ok(Grant::From(pool.name.clone())), Err);
     }
     let joins = world.claim(addr).map(|claim| may_be_given(world, claim, service));
@@ -252,7 +254,7 @@ pub(super) fn serves(world: &World, view: &PoolView, service: &ServiceView) -> R
         return Err(Verdict::OtherClass);
     }
     serves_namespace(world, view, service.key.namespace())?;
-    if service.shuns == Some(view.place) {
+    if service.opts_out_of == Some(view.place) {
         return Err(Verdict::Ignored);
     }
     let selected = |selector: &Selector| selector.matches(&service.labels);

@@ -54,7 +54,7 @@ pub(super) fn annotated(world: &World, service: &ServiceView, addr: IpAddr, take
         requested(world, service, addr, takes).unwrap_or_else(Slot::Disputed)
     };
     let had = matches!(slot, Slot::Has(_) | Slot::Takes(..));
-    if had && service.at_odds { Slot::Follow } else { slot }
+    if had && service.spec_contradicts_annotation { Slot::Follow } else { slot }
 }
 
 /// More addresses of one family that the Service shows beside the one that it keeps: another program

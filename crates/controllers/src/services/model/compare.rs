@@ -196,7 +196,7 @@ fn could_have(sim: &Sim, model: &Model, name: Name, family: Family) -> Vec<IpAdd
         let gives = |addr: &IpAddr| {
             Family::of(*addr) == family
                 && !sim.cluster.claims.contains_key(addr)
-                && !model.is_outsiders(*addr)
+                && !model.is_foreign_address(*addr)
                 && model.excluded_by(*addr).is_none()
                 && !pool.holds_back(*addr)
         };
@@ -208,8 +208,9 @@ fn could_have(sim: &Sim, model: &Model, name: Name, family: Family) -> Vec<IpAdd
 /// Each pool says how full it is and how many wait for it.
 pub(super) fn pools_tell_the_truth(sim: &Sim, model: &Model) {
     for (name, pool) in &model.pools {
-        let taken =
-            |addr: &IpAddr| sim.cluster.claims.contains_key(addr) || model.is_outsiders(*addr);
+        let taken = |addr: &IpAddr| {
+            sim.cluster.claims.contains_key(addr) || model.is_foreign_address(*addr)
+        };
         // Where it was given, as long as that pool still has it.
         let counts_for = |addr: &IpAddr| {
             let giver = sim.cluster.claims.get(addr).and_then(|claim| claim.pool.as_ref());

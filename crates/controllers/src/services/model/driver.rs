@@ -11,7 +11,7 @@ use super::{
     super::{
         classes::Classes,
         sim::Sim,
-        view::{self, Outsider, Place, PoolView, Request, Reservation},
+        view::{self, ForeignAddress, Place, PoolView, Request, Reservation},
     },
     acts::{Act, NODES, Name, Rank, Scope, Stack},
     reference::{Model, Pool},
@@ -81,7 +81,7 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
                 cluster.delete_claim(*addr);
             }
         }
-        Act::Node(name, addrs) => cluster.set_outsider(&node(name), addrs),
+        Act::Node(name, addrs) => cluster.set_foreign_address(&node(name), addrs),
         Act::PassTime(seconds) => sim.pass_time(Duration::from_secs(seconds.unsigned_abs())),
         Act::Restart => sim.crash(0),
     }
@@ -115,12 +115,12 @@ pub(super) fn pass_a_moment(sim: &mut Sim) {
     }
 }
 
-fn node(name: Name) -> Outsider {
+fn node(name: Name) -> ForeignAddress {
     // One of them by another door: what counts is the address.
     if name == NODES[0] {
-        Outsider::Node(name.to_owned())
+        ForeignAddress::Node(name.to_owned())
     } else {
-        Outsider::ApiServer(name.to_owned())
+        ForeignAddress::ApiServer(name.to_owned())
     }
 }
 
@@ -169,7 +169,7 @@ fn write_pool(view: &mut PoolView, pool: &Pool) {
         Rank::Nobody => view::Rank::OnRequest,
     };
     view.falls_back = pool.falls_back;
-    view.classes = Classes::one(pool.class);
+    view.classes = Classes::only(pool.class);
     let limit = |limit: u32| i32::try_from(limit).unwrap();
     let (each, shop) = pool.quota;
     view.quota = Some(Quota {

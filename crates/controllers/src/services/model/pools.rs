@@ -169,7 +169,7 @@ impl Model {
         })
     }
 
-    pub(super) fn is_outsiders(&self, addr: IpAddr) -> bool {
+    pub(super) fn is_foreign_address(&self, addr: IpAddr) -> bool {
         self.nodes.values().any(|addrs| addrs.contains(&addr))
     }
 }

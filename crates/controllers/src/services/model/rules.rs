@@ -94,14 +94,14 @@ impl Model {
     fn serve(&mut self, name: Name) -> bool {
         let service = &self.services[name];
         if !service.load_balancer || service.deleting || self.is_foreign(name) {
-            let unmarked = service.marked && !service.load_balancer && self.may_unmark(name);
+            let loses_label = service.marked && !service.load_balancer && self.may_unmark(name);
             let service = self.services.get_mut(name).expect("it is there");
             service.misses.clear();
             if !service.deleting {
                 service.says = None;
             }
-            service.marked &= !unmarked;
-            return unmarked;
+            service.marked &= !loses_label;
+            return loses_label;
         }
         let Due { given, misses, is_all, after } = self.due(name);
         if let Some(retained) = after {
@@ -386,7 +386,7 @@ impl Model {
         let free = pool.covers().into_iter().find(|addr| {
             Family::of(*addr) == family
                 && !self.claims.contains_key(addr)
-                && !self.is_outsiders(*addr)
+                && !self.is_foreign_address(*addr)
                 && self.excluded_by(*addr).is_none()
                 && !pool.holds_back(*addr)
         });
@@ -410,7 +410,7 @@ impl Model {
             let possible = left
                 && Family::of(*addr) == family
                 && self.first_pool(*addr).is_some()
-                && !self.is_outsiders(*addr);
+                && !self.is_foreign_address(*addr);
             fitting.extend(for_any.filter(|_| possible).map(|for_any| (for_any, *addr)));
         }
         fitting.into_iter().min().map(|(_, addr)| addr)
@@ -428,7 +428,7 @@ impl Model {
         for (addr, claim) in &self.claims {
             if Family::of(*addr) != family
                 || self.may_join(name, claim).is_err()
-                || self.is_outsiders(*addr)
+                || self.is_foreign_address(*addr)
                 || self.excluded_by(*addr).is_some()
             {
                 continue;
@@ -465,7 +465,9 @@ impl Model {
             return match first_pool {
                 _ if !reserved.is_for(name) => Err(Missed::No(no(Reason::Reserved, awaited))),
                 None => Err(Missed::No(no(Reason::OutsideEveryPool, None))),
-                Some(_) if self.is_outsiders(addr) => Err(Missed::No(no(Reason::TakenBy, awaited))),
+                Some(_) if self.is_foreign_address(addr) => {
+                    Err(Missed::No(no(Reason::TakenBy, awaited)))
+                }
                 Some(pool) => Ok((addr, Some(pool))),
             };
         }
@@ -496,7 +498,7 @@ impl Model {
             let joins = claim.map_or(Ok(()), |claim| self.may_join(name, claim));
             if let Err(reason) = joins {
                 about_addr = Some(no(reason, awaited));
-            } else if self.is_outsiders(addr) {
+            } else if self.is_foreign_address(addr) {
                 about_addr = Some(no(Reason::TakenBy, awaited));
             } else if self.excluded_by(addr).is_some() {
                 about_addr = Some(no(Reason::Excluded, awaited));
@@ -518,7 +520,7 @@ impl Model {
     /// Whether a Service may have a free address though no pool gives it: it would be announced from
     /// the annotation anyway.
     fn may_write_by_hand(&self, name: Name, addr: IpAddr) -> bool {
-        let is_free = !self.claims.contains_key(&addr) && !self.is_outsiders(addr);
+        let is_free = !self.claims.contains_key(&addr) && !self.is_foreign_address(addr);
         let annotated = self.services[name].marked || self.meant_for(name).is_some();
         let in_use = self.place == Place::Annotation && !self.pools.is_empty();
         in_use && annotated && is_free && self.excluded_by(addr).is_none()

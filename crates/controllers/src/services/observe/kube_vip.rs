@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use landfall_api::{
-    kube_vip::{self, Addresses, KeyPool, PoolMap, Problem, Scope},
-    words::{
+    keys::{
         self, ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_KUBE_VIP_IGNORE, IMPLEMENTATION_KUBE_VIP,
         LABEL_IMPLEMENTATION, LABEL_KUBE_VIP_ADDRESS,
     },
+    kube_vip::{self, Addresses, KeyPool, PoolMap, Problem, Scope},
 };
 use landfall_ipam::{Family, Pool, PoolName, Refusal};
 
@@ -25,7 +25,7 @@ use crate::object::{Version, label, uid};
 const POOL_KIND: &str = "ConfigMap";
 
 /// What a Service carries of this dialect.
-pub(super) struct Carried {
+pub(super) struct KubeVipMarks {
     /// Its annotation, unless it has none or a blank one, which stands for none.
     annotated: Option<Addresses>,
     /// Whether it bears the label of those that were given an address.
@@ -35,8 +35,8 @@ pub(super) struct Carried {
     ignored: bool,
 }
 
-impl Carried {
-    pub(super) fn by(metadata: &ObjectMeta) -> Self {
+impl KubeVipMarks {
+    pub(super) fn read(metadata: &ObjectMeta) -> Self {
         let annotation = |key: &str| metadata.annotations.as_ref()?.get(key);
         let value =
             annotation(ANNOTATION_KUBE_VIP_ADDRESSES).filter(|value| !value.trim().is_empty());
@@ -78,51 +78,51 @@ pub(super) fn service(
     single: bool,
     bad: Option<Refusal>,
 ) -> ServiceView {
-    let carried = Carried::by(metadata);
-    let shuns = carried.ignored.then_some(Place::Annotation);
+    let carried = KubeVipMarks::read(metadata);
+    let opts_out_of = carried.ignored.then_some(Place::Annotation);
     if !carried.is_evident() {
-        return ServiceView { shuns, ..plain };
+        return ServiceView { opts_out_of, ..plain };
     }
     let is_annotated = carried.annotated.is_some();
     let annotated = carried.annotated.unwrap_or_default();
     let problem = problem(&annotated);
     let mut families = plain.families.clone();
-    let mut unwanted = None;
+    let mut extra_family = None;
     for family in annotated.first.iter().map(|addr| Family::of(*addr)) {
         // It was given one of each family once, or its user wrote them.
         if !families.contains(&family) {
             families.push(family);
-            unwanted = single.then_some(family);
+            extra_family = single.then_some(family);
         }
     }
     // What is in both was written by whoever gave it the address.
     let spec_ip = spec_ip
         .filter(|text| !text.parse().is_ok_and(|addr: IpAddr| annotated.first.contains(&addr)));
-    let illegible = problem.is_some();
+    let annotation_unreadable = problem.is_some();
     let request = match problem.or(bad) {
         Some(refusal) => Request::Bad(refusal),
         None => request::addresses(metadata, spec_ip, &families),
     };
-    let by_spec_alone = words::entries(metadata, words::ANNOTATION_ADDRESSES).next().is_none();
-    let at_odds = spec_ip.is_some()
+    let by_spec_alone = keys::entries(metadata, keys::ANNOTATION_ADDRESSES).next().is_none();
+    let spec_contradicts_annotation = spec_ip.is_some()
         && by_spec_alone
         && annotated.first.iter().any(|addr| request.of(Family::of(*addr)).is_some());
     ServiceView {
         families,
-        unwanted,
-        at_odds,
+        extra_family,
+        spec_contradicts_annotation,
         request,
         place: Place::Annotation,
-        shows_other: false,
-        unmarked: is_annotated && (!carried.labelled || carried.outdated),
-        illegible,
-        shuns,
+        ingress_has_hostname: false,
+        label_missing: is_annotated && (!carried.labelled || carried.outdated),
+        annotation_unreadable,
+        opts_out_of,
         shows: annotated.first,
         announced: plain.shows.clone(),
         plain: Some(Box::new(Plain {
             families: plain.families,
             request: plain.request,
-            shows_other: plain.shows_other,
+            ingress_has_hostname: plain.ingress_has_hostname,
             marked: carried.labelled,
         })),
         ..plain
@@ -167,7 +167,7 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
     };
     let mut views: Vec<_> = map.pools.iter().map(of_key).collect();
     if views.is_empty() && !map.problems.is_empty() {
-        views.push(nobodys(map_name, metadata));
+        views.push(placeholder_pool(map_name, metadata));
     }
     if let Some(first) = views.first_mut() {
         let more = Some(map.problems_left_out).filter(|count| *count > 0);
@@ -178,7 +178,7 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
 }
 
 /// A pool for nobody, which tells what is wrong with a map that has no other.
-fn nobodys(map_name: &str, metadata: &ObjectMeta) -> PoolView {
+fn placeholder_pool(map_name: &str, metadata: &ObjectMeta) -> PoolView {
     let name = PoolName::new(&format!("{POOL_KIND}/{map_name}"));
     let mut view = empty_view(name.clone(), metadata);
     view.pool = Ok(Pool::new(name, [], []));

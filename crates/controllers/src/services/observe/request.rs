@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use landfall_api::words;
+use landfall_api::keys;
 use landfall_ipam::{Family, PoolName, Refusal};
 
 use super::{super::view::Request, POOL_KIND};
@@ -22,8 +22,8 @@ fn read(
     spec: Option<&str>,
     families: &[Family],
 ) -> Result<Vec<IpAddr>, Refusal> {
-    let listed = words::bounded_entries(metadata, words::ANNOTATION_ADDRESSES)?;
-    let listed = listed.into_iter().map(|text| (words::ANNOTATION_ADDRESSES, text));
+    let listed = keys::bounded_entries(metadata, keys::ANNOTATION_ADDRESSES)?;
+    let listed = listed.into_iter().map(|text| (keys::ANNOTATION_ADDRESSES, text));
     let mut addrs: Vec<IpAddr> = Vec::new();
     for (field, text) in listed.chain(spec.map(|text| ("spec.loadBalancerIP", text))) {
         let addr = parse(field, text)?;
@@ -47,9 +47,9 @@ pub(super) fn addresses_left(
     families: &[Family],
     shows: &[IpAddr],
 ) -> Request {
-    let written = |key: &&&'static str| words::entries(metadata, key).next().is_some();
+    let written = |key: &&&'static str| keys::entries(metadata, key).next().is_some();
     let Some(key) = keys.iter().find(written) else { return Request::Any };
-    let listed = words::bounded_entries(metadata, key)
+    let listed = keys::bounded_entries(metadata, key)
         .and_then(|texts| texts.into_iter().map(|text| parse(key, text)).collect());
     let listed: Vec<IpAddr> = match listed {
         Ok(listed) => listed,
@@ -69,7 +69,7 @@ pub(super) fn addresses_left(
 
 fn parse(field: &'static str, text: &str) -> Result<IpAddr, Refusal> {
     let expected = AN_ADDRESS;
-    text.parse().map_err(|_| Refusal::Unparseable { field, input: words::excerpt(text), expected })
+    text.parse().map_err(|_| Refusal::Unparseable { field, input: keys::excerpt(text), expected })
 }
 
 /// The pools a Service asks for.
@@ -84,7 +84,7 @@ pub(super) struct Pools {
 impl Pools {
     /// A bare name is that of an `IPGroup`.
     pub(super) fn read(metadata: &ObjectMeta) -> Result<Self, Refusal> {
-        let ours = words::bounded_entries(metadata, words::ANNOTATION_POOL)?;
+        let ours = keys::bounded_entries(metadata, keys::ANNOTATION_POOL)?;
         let left = ours.is_empty();
         let names = if left { pools_left(metadata)? } else { ours };
         let pools = names.iter().map(|name| {
@@ -102,15 +102,15 @@ impl Pools {
 }
 
 fn pools_left(metadata: &ObjectMeta) -> Result<Vec<&str>, Refusal> {
-    let written = |key: &&&'static str| words::entries(metadata, key).next().is_some();
-    let key = words::POOL_REQUESTS_LEFT.iter().find(written);
-    key.map_or(Ok(Vec::new()), |key| words::bounded_entries(metadata, key))
+    let written = |key: &&&'static str| keys::entries(metadata, key).next().is_some();
+    let key = keys::POOL_REQUESTS_LEFT.iter().find(written);
+    key.map_or(Ok(Vec::new()), |key| keys::bounded_entries(metadata, key))
 }
 
 /// A Service's labels, unless there are more than anybody needs.
 pub(super) fn labels(metadata: &ObjectMeta) -> Result<BTreeMap<String, String>, Refusal> {
     let Some(labels) = &metadata.labels else { return Ok(BTreeMap::new()) };
-    if labels.len() > words::MOST_LABELS {
+    if labels.len() > keys::MOST_LABELS {
         let (field, input) = ("metadata.labels", format!("{} labels", labels.len()));
         return Err(Refusal::Unparseable { field, input, expected: "at most 128 labels" });
     }

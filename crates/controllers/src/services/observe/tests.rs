@@ -120,7 +120,7 @@ fn what_a_service_shows_is_read_with_what_is_no_address() {
     let seen = |ingress| {
         let seen = seen_service(balancer(json!({}), json!({"loadBalancer": {"ingress": ingress}})));
         let seen = seen.unwrap();
-        (seen.shows.iter().map(ToString::to_string).collect::<Vec<_>>(), seen.shows_other)
+        (seen.shows.iter().map(ToString::to_string).collect::<Vec<_>>(), seen.ingress_has_hostname)
     };
     assert_eq!(seen(json!([{"ip": "10.0.0.5"}])), (vec!["10.0.0.5".to_owned()], false));
     assert_eq!(seen(json!([{"hostname": "lb.example.org"}])), (vec![], true));
@@ -196,7 +196,7 @@ fn the_terms_of_sharing_are_read_with_a_key_and_not_without() {
 
 #[test]
 fn an_annotation_is_its_users_to_mend_if_it_cannot_be_read_itself() {
-    let illegible = |annotated: &str, spec_ip: &str| {
+    let annotation_unreadable = |annotated: &str, spec_ip: &str| {
         let view = seen_service(json!({
             "metadata": {
                 "namespace": "shop", "name": "web",
@@ -205,7 +205,7 @@ fn an_annotation_is_its_users_to_mend_if_it_cannot_be_read_itself() {
             "spec": {"type": "LoadBalancer", "ipFamilies": ["IPv4"], "loadBalancerIP": spec_ip},
         }));
         let view = view.unwrap();
-        (matches!(view.request, Request::Bad(_)), view.illegible)
+        (matches!(view.request, Request::Bad(_)), view.annotation_unreadable)
     };
     for (annotated, spec_ip, expected) in [
         ("10.0.0.1", "10.0.0.1", (false, false)),
@@ -215,7 +215,11 @@ fn an_annotation_is_its_users_to_mend_if_it_cannot_be_read_itself() {
         ("10.0.0.1,10.0.0.2", "", (true, true)),
         ("", "nonsense", (true, false)),
     ] {
-        assert_eq!(illegible(annotated, spec_ip), expected, "{annotated:?} and {spec_ip:?}");
+        assert_eq!(
+            annotation_unreadable(annotated, spec_ip),
+            expected,
+            "{annotated:?} and {spec_ip:?}"
+        );
     }
 }
 
@@ -332,7 +336,7 @@ fn a_pool_is_read_with_its_rules() {
         "announce": {"keepalivedGroup": "net/edge"},
     }));
     assert_eq!((view.name.as_str(), &*view.object), ("IPGroup/dmz", "dmz"));
-    assert_eq!(view.classes, Classes::one(Some("example.org/lb")));
+    assert_eq!(view.classes, Classes::only(Some("example.org/lb")));
     assert_eq!(view.ignored, ["announce"]);
     assert_eq!(view.retain_for, Some(std::time::Duration::from_hours(1)));
     assert_eq!(view.quota.unwrap().of("shop"), Some(2));

@@ -107,9 +107,9 @@ impl Planner {
         }
         // One with an end is for the next to come; one without is for good.
         let end_reservation = claim.reserved.as_ref().is_some_and(|kept| kept.expires.is_some());
-        let is_unwanted = service.unwanted == Some(Family::of(claim.addr));
+        let is_extra_family = service.extra_family == Some(Family::of(claim.addr));
         let of_its_pool = || Some(self.world.book.pool_of(claim.addr)?.name.clone());
-        let is_given = is_given && !is_unwanted;
+        let is_given = is_given && !is_extra_family;
         let pool = claim.pool.clone().or_else(|| of_its_pool().filter(|_| is_given));
         self.begin_call(&service.key);
         // For all of them: of no pool so far, it is of that of whoever joins.

@@ -16,7 +16,7 @@ use crate::object::{ObjectKey, Version};
 
 /// What was looked at, and why.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
+pub(super) struct PendingReads {
     /// Services that wait for a look at the claim on an address they show, each at a version.
     confirming: BTreeMap<IpAddr, BTreeMap<ObjectKey, Version>>,
     /// Addresses that a Service showed at a version, and whose claims were read after that.
@@ -27,7 +27,7 @@ pub(super) struct Doubts {
     looked: BTreeMap<ObjectKey, (Version, Version)>,
 }
 
-impl Doubts {
+impl PendingReads {
     /// A Service is at another version, or gone.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.confirmed.remove(key);
@@ -48,7 +48,7 @@ impl Planner {
     ) -> bool {
         let asked_for_another =
             |family: Family| service.request.of(family).is_some_and(|asked| addrs.contains(&asked));
-        let confirmed = self.doubts.confirmed.get(&service.key);
+        let confirmed = self.pending_reads.confirmed.get(&service.key);
         let is_confirmed = |addr: &IpAddr| {
             confirmed.is_some_and(|(at, seen)| *at == service.version && seen.contains(addr))
         };
@@ -61,7 +61,7 @@ impl Planner {
             .collect();
         for addr in &open {
             if !self.world.is_busy(*addr) {
-                let waiting = self.doubts.confirming.entry(*addr).or_default();
+                let waiting = self.pending_reads.confirming.entry(*addr).or_default();
                 waiting.insert(service.key.clone(), service.version);
                 self.look_at_claim(*addr, Duration::ZERO, None);
             }
@@ -72,8 +72,8 @@ impl Planner {
 
     /// The claim on an address was read.
     pub(super) fn confirm(&mut self, addr: IpAddr) {
-        for (key, version) in self.doubts.confirming.remove(&addr).unwrap_or_default() {
-            let (at, seen) = self.doubts.confirmed.entry(key.clone()).or_default();
+        for (key, version) in self.pending_reads.confirming.remove(&addr).unwrap_or_default() {
+            let (at, seen) = self.pending_reads.confirmed.entry(key.clone()).or_default();
             if *at != version {
                 (*at, *seen) = (version, BTreeSet::new());
             }
@@ -89,21 +89,21 @@ impl Planner {
         let Some(seen) = of_name.filter_map(|holder| holder.seen).max() else { return true };
         let key = &service.key;
         // In a cluster that was restored from a backup all versions are lower than the claims say.
-        let looked = self.doubts.looked.get(key) == Some(&(service.version, seen));
+        let looked = self.pending_reads.looked.get(key) == Some(&(service.version, seen));
         if seen <= service.version || looked {
             return true;
         }
-        self.doubts.seen.insert(key.clone(), seen);
+        self.pending_reads.seen.insert(key.clone(), seen);
         self.looks.entry(key.clone()).or_default();
         false
     }
 
     /// A Service was read.
     pub(super) fn looked_at(&mut self, key: &ObjectKey) {
-        let Some(seen) = self.doubts.seen.remove(key) else { return };
+        let Some(seen) = self.pending_reads.seen.remove(key) else { return };
         match self.world.services.get(key) {
-            Some(service) => self.doubts.looked.insert(key.clone(), (service.version, seen)),
-            None => self.doubts.looked.remove(key),
+            Some(service) => self.pending_reads.looked.insert(key.clone(), (service.version, seen)),
+            None => self.pending_reads.looked.remove(key),
         };
     }
 }

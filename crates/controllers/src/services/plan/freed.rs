@@ -77,7 +77,7 @@ impl Planner {
         let taken = effects.iter().skip(planned).filter_map(|effect| {
             if let Effect::Take { addr, .. } = effect { Some(*addr) } else { None }
         });
-        for addr in taken.chain(self.kept_until_its_turn(&turn.1)) {
+        for addr in taken.chain(self.held_until_its_call_ends(&turn.1)) {
             freed.remove(addr);
         }
     }

@@ -9,7 +9,7 @@ use crate::{
     object::{ObjectKey, Version},
     services::{
         decide::is_lease,
-        view::{Outsider, OutsiderKind, PoolSource},
+        view::{ForeignAddress, ForeignKind, PoolSource},
     },
     store::{Put, Source, Watched},
 };
@@ -19,9 +19,9 @@ const EXTERNAL_IGNORED: &str = "ExternalIPIgnored";
 /// Addresses that such an event names.
 const TOLD: usize = 3;
 
-impl Watched<Outsider, Vec<IpAddr>> {
-    /// An outsider without addresses need not be remembered.
-    pub(crate) fn has(who: Outsider, version: Version, addrs: Vec<IpAddr>) -> Self {
+impl Watched<ForeignAddress, Vec<IpAddr>> {
+    /// A foreign address without addresses need not be remembered.
+    pub(crate) fn has(who: ForeignAddress, version: Version, addrs: Vec<IpAddr>) -> Self {
         if addrs.is_empty() { Self::Gone(who, version) } else { Self::Present(who, version, addrs) }
     }
 }
@@ -39,7 +39,7 @@ pub(in crate::services) enum News {
     /// The ranges of `ServiceCIDR`s. Listed before Services.
     ServiceRanges(Watched<String, AddrSet>),
     /// Addresses that others have.
-    Outsiders(OutsiderKind, Watched<Outsider, Vec<IpAddr>>),
+    ForeignAddresses(ForeignKind, Watched<ForeignAddress, Vec<IpAddr>>),
 }
 
 impl Planner {
@@ -52,7 +52,7 @@ impl Planner {
             News::Pools(source, watched) => self.on_pools(source, watched),
             News::Namespaces(watched) => self.on_namespaces(watched),
             News::ServiceRanges(watched) => self.on_service_ranges(watched),
-            News::Outsiders(kind, watched) => self.on_outsiders(kind, watched),
+            News::ForeignAddresses(kind, watched) => self.on_foreign_addresses(kind, watched),
         }
     }
 
@@ -80,7 +80,7 @@ impl Planner {
                 }
                 // The answer to a call under way may be older than this list, and nothing in it
                 // would tell.
-                self.doubted.extend(self.world.busy.keys());
+                self.reread.extend(self.world.busy.keys());
             }
         }
     }
@@ -100,7 +100,7 @@ impl Planner {
             self.unindex_claim(old);
         }
         for holder in &holders {
-            self.repair.stir(&holder.key);
+            self.repair.recheck(&holder.key);
             self.world.held.insert(holder.key.clone(), addr);
             self.count(pool.as_ref(), holder, addr);
             self.mark(&holder.key);
@@ -116,7 +116,7 @@ impl Planner {
         self.wake_about(addr);
         self.release_delays.remove(&addr);
         self.tries.claims.remove(&addr);
-        self.repair.stir_claim(addr);
+        self.repair.recheck_claim(addr);
         self.settle(addr);
     }
 
@@ -126,7 +126,7 @@ impl Planner {
         self.forget_those_without_claims(old);
         self.release_delays.remove(&old.addr);
         self.tries.claims.remove(&old.addr);
-        self.repair.stir_claim(old.addr);
+        self.repair.recheck_claim(old.addr);
         self.settle(old.addr);
         self.wake_about(old.addr);
         // Somebody who shows the address without a claim can have one now.
@@ -145,7 +145,7 @@ impl Planner {
             self.unretain(old.pool.as_ref(), reservation, old.addr);
         }
         for holder in old.holders() {
-            self.repair.stir(&holder.key);
+            self.repair.recheck(&holder.key);
             if let Some(pool) = &old.pool {
                 self.ungive(pool, holder.key.namespace(), old.addr);
             }
@@ -231,8 +231,8 @@ impl Planner {
             return;
         };
         self.absent.forget(key);
-        self.doubts.forget(key);
-        self.repair.stir(key);
+        self.pending_reads.forget(key);
+        self.repair.recheck(key);
         self.note_asked_first(key, old.as_ref());
         let showed = old.map(|old| old.in_status().to_vec()).unwrap_or_default();
         for addr in &shows {
@@ -257,8 +257,8 @@ impl Planner {
         for addr in old.in_status() {
             self.unshow(*addr, &old.key);
         }
-        self.doubts.forget(&old.key);
-        self.repair.stir(&old.key);
+        self.pending_reads.forget(&old.key);
+        self.repair.recheck(&old.key);
         self.waiting.clear(&old.key);
         self.contest(&old.key, None);
         self.world.asked_first.remove_key(&old.key);
@@ -300,7 +300,7 @@ impl Planner {
             Watched::Gone(key, version) => {
                 if leftovers.remove(&key, version, false).is_some() {
                     self.leftover_gone(&key);
-                    self.repair.stir(&key);
+                    self.repair.recheck(&key);
                 }
             }
         }
@@ -414,18 +414,23 @@ impl Planner {
     /// cost per Service, and the API server keeps it for as long as a `ClusterIP` lies in it.
     fn beyond_service_ranges(
         &self,
-        watched: Watched<Outsider, Vec<IpAddr>>,
-    ) -> Watched<Outsider, Vec<IpAddr>> {
-        let Watched::Present(who @ Outsider::ClusterIp(_), version, mut addrs) = watched else {
+        watched: Watched<ForeignAddress, Vec<IpAddr>>,
+    ) -> Watched<ForeignAddress, Vec<IpAddr>> {
+        let Watched::Present(who @ ForeignAddress::ClusterIp(_), version, mut addrs) = watched
+        else {
             return watched;
         };
         addrs.retain(|addr| !self.world.book.cluster_ips().contains(*addr));
         Watched::has(who, version, addrs)
     }
 
-    fn on_outsiders(&mut self, kind: OutsiderKind, watched: Watched<Outsider, Vec<IpAddr>>) {
+    fn on_foreign_addresses(
+        &mut self,
+        kind: ForeignKind,
+        watched: Watched<ForeignAddress, Vec<IpAddr>>,
+    ) {
         let watched = self.beyond_service_ranges(watched);
-        let store = self.world.outsiders.entry(kind).or_default();
+        let store = self.world.foreign_addresses.entry(kind).or_default();
         let (gone, came) = match watched {
             Watched::ListBegins => {
                 store.begin_list();
@@ -446,7 +451,7 @@ impl Planner {
                 (old.map(|old| (who, old)).into_iter().collect(), None)
             }
         };
-        if kind == OutsiderKind::ExternalIps {
+        if kind == ForeignKind::ExternalIps {
             self.set_externals(gone, came);
             return;
         }
@@ -478,15 +483,15 @@ impl Planner {
 
     fn set_externals(
         &mut self,
-        gone: Vec<(Outsider, Vec<IpAddr>)>,
-        came: Option<(Outsider, Vec<IpAddr>)>,
+        gone: Vec<(ForeignAddress, Vec<IpAddr>)>,
+        came: Option<(ForeignAddress, Vec<IpAddr>)>,
     ) {
         for (who, addrs, new) in gone
             .into_iter()
             .map(|(who, addrs)| (who, addrs, Vec::new()))
             .chain(came.map(|(who, addrs)| (who, Vec::new(), addrs)))
         {
-            if let Outsider::External(key, uid) = who {
+            if let ForeignAddress::External(key, uid) = who {
                 self.world.externals.set(&(key, uid), &addrs, &new);
             }
         }
@@ -500,13 +505,13 @@ impl Planner {
             self.outside_changed(addr);
         }
         if weighed.relieved {
-            self.repair.stir_all();
+            self.repair.recheck_all();
         }
         for (who, addrs) in weighed.refused {
             if !self.world.externals.is_news(&who, &addrs) {
                 continue;
             }
-            self.repair.stir_all();
+            self.repair.recheck_all();
             let listed: Vec<_> = addrs.iter().take(TOLD).map(ToString::to_string).collect();
             let more = addrs.len().saturating_sub(TOLD);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };

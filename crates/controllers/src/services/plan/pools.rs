@@ -29,11 +29,11 @@ impl Planner {
                 continue;
             }
             let Some(view) = self.world.pool(&name) else { continue };
-            let told = status::Told {
+            let told = status::PoolFacts {
                 book: &self.world.book,
                 overlaps: self.world.overlaps.get(&name),
                 waiting: &self.waiting,
-                blocked: self.blocked.as_ref().map(|blocked| blocked.words.as_str()),
+                blocked: self.blocked.as_ref().map(|blocked| blocked.message.as_str()),
                 findings: self.repair.about(&name).collect(),
             };
             let next = status::pool(view, &told, now.wall);

@@ -4,7 +4,7 @@ use std::{hash::Hash, net::IpAddr, sync::Arc};
 
 use super::{
     Effect, Now, Place, Planner, Request, ServiceView, decide,
-    status::{self, Said},
+    status::{self, ConditionText},
 };
 use crate::{backoff::Backoff, object::ObjectKey};
 
@@ -12,12 +12,12 @@ impl Planner {
     /// Whether a Service shows exactly these addresses where it should. In which order is its own
     /// business, and so is an annotation that its user must mend first.
     pub(super) fn is_shown(&self, service: &ServiceView, addrs: &[IpAddr]) -> bool {
-        let same = !service.shows_other
+        let same = !service.ingress_has_hostname
             && service.shows.len() == addrs.len()
             && addrs.iter().all(|addr| service.shows.contains(addr));
         // Who shows nothing shows nothing anywhere.
         let in_place = || decide::place(&self.world, service, addrs) == service.place;
-        service.illegible || (same && (addrs.is_empty() || in_place()))
+        service.annotation_unreadable || (same && (addrs.is_empty() || in_place()))
     }
 
     /// Writes what the Service is to show and say, if it differs; says whether it does. What is
@@ -26,7 +26,7 @@ impl Planner {
         &mut self,
         service: &ServiceView,
         shown: Option<Vec<IpAddr>>,
-        said: Option<&Said>,
+        said: Option<&ConditionText>,
         now: Now,
         effects: &mut Vec<Effect>,
     ) -> bool {
@@ -37,7 +37,7 @@ impl Planner {
             let claim = self.world.claim(*addr);
             decide::is_lease(*addr) || claim.is_some_and(|claim| claim.holder(service).is_some())
         };
-        let unmarked = service.unmarked
+        let label_missing = service.label_missing
             && self.world.annotated.classes.include(service.class.as_ref())
             && service.shows.iter().any(had);
         match place {
@@ -48,7 +48,7 @@ impl Planner {
                 let stays = shown.map(|addrs| service.shown_of(&addrs));
                 self.write_status(service, stays, None, now, effects)
             }
-            Place::Annotation if shown.is_some() || unmarked => {
+            Place::Annotation if shown.is_some() || label_missing => {
                 self.annotate(service, shown, said, now, effects)
             }
             Place::Status | Place::Annotation => {
@@ -62,7 +62,7 @@ impl Planner {
     pub(super) fn tell_refused(
         &mut self,
         service: &ServiceView,
-        said: &Said,
+        said: &ConditionText,
         now: Now,
         effects: &mut Vec<Effect>,
     ) {
@@ -73,7 +73,7 @@ impl Planner {
         &mut self,
         service: &ServiceView,
         addrs: Option<Vec<IpAddr>>,
-        said: Option<&Said>,
+        said: Option<&ConditionText>,
         now: Now,
         effects: &mut Vec<Effect>,
     ) -> bool {
@@ -138,14 +138,14 @@ impl Planner {
         &mut self,
         service: &ServiceView,
         ingress: Option<Vec<IpAddr>>,
-        said: Option<&Said>,
+        said: Option<&ConditionText>,
         now: Now,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let mut conditions = service.conditions.clone();
         let changed = said.is_some_and(|said| said.write(&mut conditions, now.wall));
         // A Service that came to us with its address is not written just to say that all is well.
-        let as_it_came = said.is_some_and(Said::is_plain) && status::says_nothing(service);
+        let as_it_came = said.is_some_and(ConditionText::is_plain) && status::says_nothing(service);
         if ingress.is_none() && (!changed || as_it_came) {
             return false;
         }

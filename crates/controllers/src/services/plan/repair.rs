@@ -60,7 +60,7 @@ pub(super) struct Repair {
     /// Services that are left alone because findings are only reported.
     left_alone: BTreeSet<ObjectKey>,
     /// Whether something changed about them since.
-    stirred: bool,
+    recheck_due: bool,
     /// How often each kind was found.
     counted: BTreeMap<Finding, u64>,
 }
@@ -76,18 +76,18 @@ impl Repair {
     }
 
     /// Something changed about a Service: if it was found wanting, that may be over.
-    pub(super) fn stir(&mut self, key: &ObjectKey) {
-        self.stirred |= self.concerned.contains(key);
+    pub(super) fn recheck(&mut self, key: &ObjectKey) {
+        self.recheck_due |= self.concerned.contains(key);
     }
 
     /// Something changed that may concern any Service.
-    pub(super) fn stir_all(&mut self) {
-        self.stirred = true;
+    pub(super) fn recheck_all(&mut self) {
+        self.recheck_due = true;
     }
 
     /// The same for the claim on an address.
-    pub(super) fn stir_claim(&mut self, addr: IpAddr) {
-        self.stirred |= self.addrs.contains(&addr);
+    pub(super) fn recheck_claim(&mut self, addr: IpAddr) {
+        self.recheck_due |= self.addrs.contains(&addr);
     }
 
     /// A pool says what was found, or cannot be made to.
@@ -119,7 +119,7 @@ impl Planner {
 
     /// Compares everything, if it is time.
     pub(super) fn plan_repair(&mut self, now: Now, out: &mut Plan<Effect>) {
-        if std::mem::take(&mut self.repair.stirred) {
+        if std::mem::take(&mut self.repair.recheck_due) {
             self.repair.at = self.repair.at.min(now.uptime.saturating_add(AGAIN));
         }
         if self.repair.at > now.uptime {

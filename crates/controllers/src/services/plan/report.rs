@@ -49,7 +49,7 @@ impl Planner {
             Effect::CleanUp { key, uid, version, .. }
             | Effect::Retract { key, uid, version, .. } => {
                 let refused = self.on_cleaned_up(&key, version, result, now);
-                refused.map(|words| refused_write(&key, &uid, words))
+                refused.map(|message| refused_write(&key, &uid, message))
             }
             Effect::Release { claim, holder, .. } => {
                 let addr = claim.addr;
@@ -149,10 +149,10 @@ impl Planner {
                 self.unbusy(addr);
                 self.delay_release(addr, wait, now);
             }
-            Err(Failure::Blocked(words)) => {
+            Err(Failure::Blocked(message)) => {
                 self.unbusy(addr);
                 self.delay_release(addr, Duration::ZERO, now);
-                self.block(words, None);
+                self.block(message, None);
             }
             Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
             Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
@@ -194,16 +194,16 @@ impl Planner {
                 self.end_call(key);
                 self.delay_service(key, None, wait, now);
             }
-            Err(Failure::Refused(words)) => {
+            Err(Failure::Refused(message)) => {
                 self.unbusy(addr);
                 self.end_call(key);
-                self.delay_service(key, Some(Refusal::LedgerRefused(words)), Duration::ZERO, now);
+                self.delay_service(key, Some(Refusal::LedgerRefused(message)), Duration::ZERO, now);
             }
-            Err(Failure::Blocked(words)) => {
+            Err(Failure::Blocked(message)) => {
                 self.unbusy(addr);
                 self.end_call(key);
-                self.block(words.clone(), Some(key));
-                self.delay_service(key, Some(Refusal::LedgerRefused(words)), Duration::ZERO, now);
+                self.block(message.clone(), Some(key));
+                self.delay_service(key, Some(Refusal::LedgerRefused(message)), Duration::ZERO, now);
             }
             // Until we know whether it happened, the Service gets no other address.
             Err(failure @ Failure::Unknown(_)) => {
@@ -321,7 +321,7 @@ impl Planner {
             Ok(answer) => {
                 self.clean_up_delays.remove(key);
                 self.world.leftovers.deleted(key, version);
-                self.repair.stir(key);
+                self.repair.recheck(key);
                 self.take_in_service(key, answer);
             }
             Err(Failure::NotSent) => {}
@@ -388,13 +388,13 @@ impl Planner {
 
     /// A webhook refuses every write of a claim. The pools say so, and one Service keeps trying
     /// often, so that the others need not.
-    fn block(&mut self, words: String, by: Option<&ObjectKey>) {
+    fn block(&mut self, message: String, by: Option<&ObjectKey>) {
         let probe = self.blocked.take().and_then(|blocked| blocked.probe);
         // The oldest, because it is served first.
         let probes = probe.into_iter().chain(by.cloned());
         let oldest = probes.filter_map(|key| Some((self.created(&key)?, key))).min();
         self.status_dirty = true;
-        self.blocked = Some(Blocked { words, probe: oldest.map(|(_, key)| key) });
+        self.blocked = Some(Blocked { message, probe: oldest.map(|(_, key)| key) });
     }
 
     /// A write of a claim went through: whatever was refused is worth another try.
@@ -434,7 +434,7 @@ impl Planner {
     pub(super) fn unbusy(&mut self, addr: IpAddr) {
         self.world.busy.remove(&addr);
         self.world.claims.unpin(&addr);
-        if self.doubted.remove(&addr) {
+        if self.reread.remove(&addr) {
             self.look_at_claim(addr, Duration::ZERO, None);
             return;
         }
@@ -446,13 +446,13 @@ impl Planner {
 /// What the API server said if it refused.
 fn refused(result: &Result<Answer, Failure>) -> Option<String> {
     match result {
-        Err(Failure::Refused(words) | Failure::Blocked(words)) => Some(words.clone()),
+        Err(Failure::Refused(message) | Failure::Blocked(message)) => Some(message.clone()),
         Ok(_) | Err(_) => None,
     }
 }
 
 /// What to tell about a write of a Service that the API server refused.
-fn refused_write(key: &ObjectKey, uid: &str, words: String) -> Event {
-    let refusal = Refusal::ServiceRefused(words);
+fn refused_write(key: &ObjectKey, uid: &str, message: String) -> Event {
+    let refusal = Refusal::ServiceRefused(message);
     status::service_event(key, uid, true, refusal.reason().as_str(), refusal.to_string())
 }

@@ -112,7 +112,7 @@ impl Planner {
             self.world.contested.insert(addr, key.clone());
             self.mark_holders(addr);
         }
-        self.repair.stir_all();
+        self.repair.recheck_all();
     }
 
     /// Remembers what a Service has in the annotation before its status has it: that is a request, also
@@ -170,9 +170,9 @@ impl Planner {
 
     /// Whether a Service that is not there and in whose name something is claimed may yet come. One
     /// that is there and of another type does not.
-    pub(super) fn may_yet_come(&mut self, key: &ObjectKey, now: Now) -> bool {
+    pub(super) fn in_grace(&mut self, key: &ObjectKey, now: Now) -> bool {
         self.world.leftovers.get(key).is_none()
             && self.world.held.has(key)
-            && self.absent.may_yet_come(key, now)
+            && self.absent.in_grace(key, now)
     }
 }

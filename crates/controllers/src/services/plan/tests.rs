@@ -11,6 +11,7 @@ use super::{
 
 mod annotation;
 mod fallback;
+mod hold;
 mod moves;
 mod never;
 mod overlaps;
@@ -21,7 +22,6 @@ mod sharing;
 mod stories;
 mod takeover;
 mod tenants;
-mod turns;
 
 const POOLS: [(&str, &str); 4] = [
     ("10.0.0.0-10.0.0.3", ""),

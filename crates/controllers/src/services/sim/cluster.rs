@@ -16,7 +16,7 @@ use super::super::{
     plan::News,
     status,
     view::{
-        ClaimView, HolderView, Leftover, Outsider, OutsiderKind, Place, PoolSource, PoolView,
+        ClaimView, ForeignAddress, ForeignKind, HolderView, Leftover, Place, PoolSource, PoolView,
         Reservation, ServiceView, Tenure,
     },
 };
@@ -48,7 +48,15 @@ impl Stored {
         let former = &self.view.conditions;
         let conditions = if self.load_balancer { None } else { status::without_ours(former) };
         let is_left = self.finalizer || marked || conditions.is_some();
-        let left = Leftover { uid, version, deleting, finalizers, marked, conditions, doubt: None };
+        let left = Leftover {
+            uid,
+            version,
+            deleting,
+            finalizers,
+            marked,
+            conditions,
+            finalizer_owner: None,
+        };
         is_left.then_some(left)
     }
 }
@@ -59,20 +67,20 @@ pub(in crate::services) enum Kind {
     Services,
     Pools,
     Namespaces,
-    Outsiders,
+    ForeignAddresses,
 }
 
 pub(in crate::services) const KINDS: [Kind; 5] =
-    [Kind::Claims, Kind::Services, Kind::Pools, Kind::Namespaces, Kind::Outsiders];
+    [Kind::Claims, Kind::Services, Kind::Pools, Kind::Namespaces, Kind::ForeignAddresses];
 
-/// The watch that tells of an outsider.
-pub(super) const fn kind_of_outsider(who: &Outsider) -> OutsiderKind {
+/// The watch that tells of a foreign address.
+pub(super) const fn kind_of_foreign_address(who: &ForeignAddress) -> ForeignKind {
     match who {
-        Outsider::Node(_) => OutsiderKind::Nodes,
-        Outsider::ApiServer(_) => OutsiderKind::ApiServers,
-        Outsider::External(..) => OutsiderKind::ExternalIps,
-        Outsider::VirtualIp(_) => OutsiderKind::VirtualIps,
-        Outsider::ClusterIp(_) => OutsiderKind::ClusterIps,
+        ForeignAddress::Node(_) => ForeignKind::Nodes,
+        ForeignAddress::ApiServer(_) => ForeignKind::ApiServers,
+        ForeignAddress::External(..) => ForeignKind::ExternalIps,
+        ForeignAddress::VirtualIp(_) => ForeignKind::VirtualIps,
+        ForeignAddress::ClusterIp(_) => ForeignKind::ClusterIps,
     }
 }
 
@@ -84,7 +92,7 @@ pub(super) enum Change {
     Pool(Box<PoolView>),
     NoPool(PoolName, Version),
     Namespace(String, Version, BTreeMap<String, String>),
-    Outsider(Outsider, Version, Option<Vec<IpAddr>>),
+    ForeignAddress(ForeignAddress, Version, Option<Vec<IpAddr>>),
 }
 
 impl Change {
@@ -94,7 +102,7 @@ impl Change {
             Self::Service(..) => Kind::Services,
             Self::Pool(_) | Self::NoPool(..) => Kind::Pools,
             Self::Namespace(..) => Kind::Namespaces,
-            Self::Outsider(..) => Kind::Outsiders,
+            Self::ForeignAddress(..) => Kind::ForeignAddresses,
         }
     }
 
@@ -123,9 +131,9 @@ impl Change {
             Self::Namespace(name, version, labels) => {
                 News::Namespaces(Watched::Present(name, version, labels))
             }
-            Self::Outsider(who, version, addrs) => {
-                let kind = kind_of_outsider(&who);
-                News::Outsiders(
+            Self::ForeignAddress(who, version, addrs) => {
+                let kind = kind_of_foreign_address(&who);
+                News::ForeignAddresses(
                     kind,
                     match addrs {
                         Some(addrs) => Watched::Present(who, version, addrs),
@@ -157,7 +165,7 @@ pub(in crate::services) struct Cluster {
     /// Where pools have their Services shown.
     pub(super) place: Place,
     pub(super) namespaces: BTreeMap<String, (Version, BTreeMap<String, String>)>,
-    pub(super) outsiders: BTreeMap<Outsider, (Version, Vec<IpAddr>)>,
+    pub(super) foreign_addresses: BTreeMap<ForeignAddress, (Version, Vec<IpAddr>)>,
     pub(super) history: Vec<Change>,
     /// Writes of operators that took something from a Service which its user did not give up, or that
     /// made a claim say less than it knew.
@@ -225,16 +233,20 @@ impl Cluster {
     }
 
     /// Somebody outside the ledger has these addresses from now on; without any he is gone.
-    pub(in crate::services) fn set_outsider(&mut self, who: &Outsider, addrs: &[IpAddr]) {
+    pub(in crate::services) fn set_foreign_address(
+        &mut self,
+        who: &ForeignAddress,
+        addrs: &[IpAddr],
+    ) {
         let version = self.next();
         let told = if addrs.is_empty() {
-            self.outsiders.remove(who);
+            self.foreign_addresses.remove(who);
             None
         } else {
-            self.outsiders.insert(who.clone(), (version, addrs.to_vec()));
+            self.foreign_addresses.insert(who.clone(), (version, addrs.to_vec()));
             Some(addrs.to_vec())
         };
-        self.history.push(Change::Outsider(who.clone(), version, told));
+        self.history.push(Change::ForeignAddress(who.clone(), version, told));
     }
 
     /// How much has happened so far: whoever writes makes it grow.

@@ -1,7 +1,7 @@
 //! Keys that kube-vip-cloud-provider does not know, and what they do through the real operator.
 
 use k8s_openapi::api::core::v1::Service;
-use landfall_api::words;
+use landfall_api::keys;
 use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use crate::stage::arena;
 
 /// A Service that asks for pools.
 fn asking(name: &str, pools: &str) -> Service {
-    load_balancer(name).annotated(words::ANNOTATION_POOL, pools)
+    load_balancer(name).annotated(keys::ANNOTATION_POOL, pools)
 }
 
 #[tokio::test]

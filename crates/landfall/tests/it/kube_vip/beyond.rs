@@ -1,6 +1,6 @@
 //! What no test of the original pins down.
 
-use landfall_api::words;
+use landfall_api::keys;
 use landfall_testkit::builders::{ServiceBuilder as _, load_balancer};
 use serde_json::{Value, json};
 
@@ -232,7 +232,7 @@ async fn where_only_pools_give_a_request_outside_them_is_refused() {
 async fn an_ignored_service_gets_nothing() {
     played(&Value::Null, async |_, map, tenant| {
         map.says(&json!({"cidr-global": "10.0.0.1/32"})).await;
-        let ignored = load_balancer("ignored").annotated(words::ANNOTATION_KUBE_VIP_IGNORE, "true");
+        let ignored = load_balancer("ignored").annotated(keys::ANNOTATION_KUBE_VIP_IGNORE, "true");
         tenant.create(ignored).await;
         tenant.says("ignored", "False", "NotSelected", "tells kube-vip to ignore it").await;
         tenant.create(load_balancer("web")).await;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use landfall_api::words;
+use landfall_api::keys;
 use landfall_testkit::Operator;
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, shown};
@@ -31,7 +31,7 @@ async fn the_nearest_pool_serves_and_says_where_the_address_is_shown() {
     annotated(&rest.services, "web", "10.1.1.1").await;
     let in_status = some.shows("web", &["10.1.2.1"]).await;
     assert_eq!(marks(&in_status)["addresses"], json!(null));
-    own.create(load_balancer("asks").annotated(words::ANNOTATION_POOL, "asked")).await;
+    own.create(load_balancer("asks").annotated(keys::ANNOTATION_POOL, "asked")).await;
     let asked = own.shows("asks", &["10.1.3.1"]).await;
     assert_eq!(marks(&asked)["addresses"], json!(null));
     // Who asks for an address that only a farther pool has gets it from there.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use landfall_api::{VirtualIP, VirtualIPSpec, words};
+use landfall_api::{VirtualIP, VirtualIPSpec, keys};
 use landfall_testkit::wait;
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn verdict<T>(answer: kube::Result<T>) -> Option<String> {
 }
 
 fn annotation(value: &Value) -> Value {
-    json!({"metadata": {"annotations": {words::ANNOTATION_MIGRATE: value}}})
+    json!({"metadata": {"annotations": {keys::ANNOTATION_MIGRATE: value}}})
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn virtual_ips_may_only_go_forward() {
 
     let other = json!({"spec": {"service": "other"}});
     let both = json!({
-        "metadata": {"annotations": {words::ANNOTATION_MIGRATE: null}},
+        "metadata": {"annotations": {keys::ANNOTATION_MIGRATE: null}},
         "spec": {"service": "other", "ip": "10.43.0.9"},
     });
     for (case, name, patch, refusal) in [

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use kube::ResourceExt;
 use landfall_api::virtualip::State;
-use landfall_api::{VirtualIPStatus, words};
+use landfall_api::{VirtualIPStatus, keys};
 use landfall_testkit::cluster::{Recorder, Snapshot, external, shown};
 use landfall_testkit::{Recording, wait};
 use serde_json::from_value;
@@ -70,7 +70,7 @@ async fn taken_over(name: &str, moves: &[Moves], waits: &[Waits]) {
         let left = now
             .services
             .iter()
-            .find(|service| service.finalizers().iter().any(|one| one == words::FINALIZER_SERVICE));
+            .find(|service| service.finalizers().iter().any(|one| one == keys::FINALIZER_SERVICE));
         left.map_or(Ok(()), |service| Err(service.name_any()))
     })
     .await

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt as _, stream};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use landfall_api::{name, words};
+use landfall_api::{keys, name};
 use landfall_testkit::builders::{ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::{Recorder, Snapshot, shown};
 use landfall_testkit::random::Random;
@@ -107,7 +107,7 @@ async fn act(tenant: &Tenant, name: &str, act: Act) {
             let key = port.map(|_| "shared");
             let ports = [json!({"port": port.unwrap_or(80)})];
             let patch = json!({
-                "metadata": {"annotations": {words::ANNOTATION_SHARING_KEY: key}},
+                "metadata": {"annotations": {keys::ANNOTATION_SHARING_KEY: key}},
                 "spec": {"ports": ports},
             });
             tenant

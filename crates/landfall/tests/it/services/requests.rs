@@ -1,6 +1,6 @@
 //! What a Service may ask for by annotation, and what a namespace may hold.
 
-use landfall_api::words::{ANNOTATION_ADDRESSES, ANNOTATION_POOL};
+use landfall_api::keys::{ANNOTATION_ADDRESSES, ANNOTATION_POOL};
 use landfall_api::{IP, Quota};
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::wait;

@@ -1,7 +1,7 @@
 //! Several Services on one address, with the consent of all of them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use landfall_api::words::{ANNOTATION_SHARING_KEY, ANNOTATION_SHARING_WITH};
+use landfall_api::keys::{ANNOTATION_SHARING_KEY, ANNOTATION_SHARING_WITH};
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::wait;
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use landfall_api::{IPGroup, words};
+use landfall_api::{IPGroup, keys};
 use landfall_testkit::builders::{
     PoolBuilder as _, ServiceBuilder as _, load_balancer, original_claim, pool,
 };
@@ -140,19 +140,19 @@ const TAKE_OVER_FROM_THE_PROVIDER: Scenario = Scenario {
 /// seen and not served, one of another type by now that was never let go, and one whose deletion is
 /// stuck. All have the finalizer.
 async fn left_by_the_provider(round: &Round<'_>) {
-    let finalizers = json!({"metadata": {"finalizers": [words::FINALIZER_CLOUD_PROVIDER]}});
+    let finalizers = json!({"metadata": {"finalizers": [keys::FINALIZER_CLOUD_PROVIDER]}});
     let given = |last: u8| {
         let addr = round.addr(last);
         json!({
             "metadata": {
                 "labels": {"implementation": "kube-vip"},
-                "annotations": {words::ANNOTATION_KUBE_VIP_ADDRESSES: addr},
+                "annotations": {keys::ANNOTATION_KUBE_VIP_ADDRESSES: addr},
             },
             "spec": {"loadBalancerIP": addr},
         })
     };
     let asked = json!({
-        "metadata": {"annotations": {words::ANNOTATION_KUBE_VIP_ADDRESSES: round.addr(2)}},
+        "metadata": {"annotations": {keys::ANNOTATION_KUBE_VIP_ADDRESSES: round.addr(2)}},
     });
     let half = json!({"spec": {"loadBalancerIP": round.addr(3)}});
     let plain = json!({"spec": {"type": "ClusterIP", "allocateLoadBalancerNodePorts": null}});
@@ -196,7 +196,7 @@ async fn take_over_from_the_provider(round: &mut Round<'_>) {
 /// that was never released, and one whose deletion is stuck. All but one have the finalizer.
 async fn left_by_the_original(round: &Round<'_>) {
     let tenant = &round.tenant;
-    let finalizers = json!({"metadata": {"finalizers": [words::FINALIZER_SERVICE]}});
+    let finalizers = json!({"metadata": {"finalizers": [keys::FINALIZER_SERVICE]}});
     for name in ["held", "shown", "half", "plain", "going"] {
         let kind = if name == "plain" { "ClusterIP" } else { "LoadBalancer" };
         round.create(load_balancer(name).of_type(kind)).await;
@@ -487,7 +487,7 @@ impl Round<'_> {
             self.reaches(&format!("the claim on {addr} to be nobody's"), async |tenant| {
                 // Those of the original operator name their owner only in an annotation.
                 let held = tenant.claim(&addr).await.filter(|it| {
-                    let owned = it.annotations().contains_key(words::ANNOTATION_OWNER);
+                    let owned = it.annotations().contains_key(keys::ANNOTATION_OWNER);
                     owned || !it.spec.holders.is_empty()
                 });
                 held.map_or(Ok(()), |claim| Err(format!("{:?}", claim.spec)))

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use landfall_api::words::{ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_POOL, ANNOTATION_SHARING_KEY};
+use landfall_api::keys::{ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_POOL, ANNOTATION_SHARING_KEY};
 use landfall_api::{IPGroup, IPGroupStatus, Quota};
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::cluster::in_status;

@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use landfall_api::{IP, IPGroup, IPGroupStatus, name, words};
+use landfall_api::{IP, IPGroup, IPGroupStatus, keys, name};
 use landfall_testkit::builders::ServiceBuilder as _;
 use landfall_testkit::cluster::{self, Snapshot};
 use landfall_testkit::{ControlPlane, builders, wait};
@@ -136,7 +136,7 @@ impl Tenant {
         match dialect {
             Dialect::Groups => drop(self.set_ingress(name, json!([])).await),
             Dialect::KubeVip => {
-                let annotation = json!({words::ANNOTATION_KUBE_VIP_ADDRESSES: null});
+                let annotation = json!({keys::ANNOTATION_KUBE_VIP_ADDRESSES: null});
                 self.patch(name, json!({"metadata": {"annotations": annotation}})).await;
             }
         }
@@ -219,7 +219,7 @@ impl Tenant {
                 == pool.metadata.generation;
             let there = current
                 && conditions.iter().any(|condition| {
-                    condition.type_ == words::CONDITION_READY
+                    condition.type_ == keys::CONDITION_READY
                         && condition.status == status
                         && condition.message.contains(fragment)
                 });
@@ -341,7 +341,7 @@ impl Tenant {
 /// The condition under test, if the Service has it.
 pub(crate) fn allocated(service: &Service) -> Option<&Condition> {
     let conditions = service.status.as_ref()?.conditions.as_deref()?;
-    conditions.iter().find(|condition| condition.type_ == words::CONDITION_ALLOCATED)
+    conditions.iter().find(|condition| condition.type_ == keys::CONDITION_ALLOCATED)
 }
 
 /// What a Service shows and says, for people.

@@ -27,7 +27,7 @@ fn held(addr: &str, name: &str) -> IP {
 
 fn told(mut service: Service, status: &str, reason: &str) -> Service {
     let condition = Condition {
-        type_: words::CONDITION_ALLOCATED.into(),
+        type_: keys::CONDITION_ALLOCATED.into(),
         status: status.into(),
         reason: reason.into(),
         message: String::new(),
@@ -165,7 +165,7 @@ fn whoever_could_be_served_must_be() {
         (
             "it asks for two",
             vec![],
-            vec![waits().asking(A).annotated(words::ANNOTATION_ADDRESSES, B)],
+            vec![waits().asking(A).annotated(keys::ANNOTATION_ADDRESSES, B)],
             pools(),
             0,
         ),
@@ -175,14 +175,14 @@ fn whoever_could_be_served_must_be() {
         (
             "it asks for that pool",
             vec![],
-            vec![waits().annotated(words::ANNOTATION_POOL, "two")],
+            vec![waits().annotated(keys::ANNOTATION_POOL, "two")],
             vec![on_request("two"), pool("wide", &["10.0.1.0/24"])],
             1,
         ),
         (
             "the pool it asks for is full",
             full(),
-            vec![waits().annotated(words::ANNOTATION_POOL, "two")],
+            vec![waits().annotated(keys::ANNOTATION_POOL, "two")],
             vec![pool("two", &[two]), pool("wide", &["10.0.1.0/24"])],
             0,
         ),
@@ -217,8 +217,8 @@ fn whoever_could_be_served_must_be() {
 fn what_kube_vip_announces_is_not_to_be_had() {
     let asks = player("s3", &[]).asking(A);
     let announced = player("s4", &[A])
-        .annotated(words::ANNOTATION_KUBE_VIP_ADDRESSES, "10.9.9.9")
-        .labelled(words::LABEL_IMPLEMENTATION, words::IMPLEMENTATION_KUBE_VIP);
+        .annotated(keys::ANNOTATION_KUBE_VIP_ADDRESSES, "10.9.9.9")
+        .labelled(keys::LABEL_IMPLEMENTATION, keys::IMPLEMENTATION_KUBE_VIP);
     let pools = [pool("two", &["10.0.0.1-10.0.0.2"])];
     for (services, expected) in [(vec![asks.clone()], 1), (vec![asks, announced], 0)] {
         let found = unserved(&cluster(&[], &services), &pools);

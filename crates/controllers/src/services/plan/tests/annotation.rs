@@ -24,9 +24,9 @@ fn edited(change: impl FnOnce(&mut ServiceView)) -> Sim {
 }
 
 /// What the spec asks for beside what stands in the annotation.
-fn at_odds(view: &mut ServiceView, asked: &str) {
+fn spec_contradicts_annotation(view: &mut ServiceView, asked: &str) {
     view.request = Request::Addresses(vec![ip(asked)]);
-    view.at_odds = true;
+    view.spec_contradicts_annotation = true;
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn whichever_is_edited_the_service_moves() {
     for (case, change, writes, shows) in [
         (
             "the spec",
-            (|view| at_odds(view, "10.0.0.2")) as Change,
+            (|view| spec_contradicts_annotation(view, "10.0.0.2")) as Change,
             &["take", "annotate", "release"][..],
             "10.0.0.2",
         ),
@@ -59,7 +59,7 @@ fn whichever_is_edited_the_service_moves() {
             "the annotation, while the spec still says the old one",
             |view| {
                 view.shows = vec![ip("10.0.0.2")];
-                at_odds(view, "10.0.0.0");
+                spec_contradicts_annotation(view, "10.0.0.0");
             },
             &["annotate", "take", "release"],
             "10.0.0.2",
@@ -80,7 +80,7 @@ fn whichever_is_edited_the_service_moves() {
             "what another has, while the spec still says the old one: nobody is moved",
             |view| {
                 view.shows = vec![ip("10.0.0.1")];
-                at_odds(view, "10.0.0.0");
+                spec_contradicts_annotation(view, "10.0.0.0");
             },
             &["publish", "publish"],
             "10.0.0.1",
@@ -167,7 +167,7 @@ fn a_family_that_is_given_up_goes_unless_its_user_wrote_the_address() {
             if !given {
                 stored.view.place = Place::Annotation;
                 stored.view.shows = both.map(ip).to_vec();
-                stored.view.unwanted = Some(Family::V6);
+                stored.view.extra_family = Some(Family::V6);
             }
         });
         sim.settle();
@@ -176,7 +176,7 @@ fn a_family_that_is_given_up_goes_unless_its_user_wrote_the_address() {
     };
     let mut sim = with_both(true);
     sim.cluster.writes.clear();
-    sim.cluster.edit_service("shop/web", |stored| stored.view.unwanted = Some(Family::V6));
+    sim.cluster.edit_service("shop/web", |stored| stored.view.extra_family = Some(Family::V6));
     sim.settle();
     assert_eq!(sim.cluster.writes, ["annotate", "release"]);
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
@@ -241,11 +241,11 @@ fn whoever_clashes_leaves_though_what_it_asks_for_makes_no_sense() {
     share(&mut sim, "shop/b", "k", 443);
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.0"]);
-    let clashing = |illegible: bool| {
+    let clashing = |annotation_unreadable: bool| {
         move |stored: &mut Stored| {
             stored.view = stored.view.clone().sharing("k", 80);
             stored.view.request = Request::Bad(Refusal::WrongFamily(ip("fd00::1")));
-            stored.view.illegible = illegible;
+            stored.view.annotation_unreadable = annotation_unreadable;
         }
     };
     sim.cluster.edit_service("shop/b", clashing(true));

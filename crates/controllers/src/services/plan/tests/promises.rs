@@ -27,7 +27,7 @@ fn whoever_keeps_undoing_what_we_write_is_met_with_patience() {
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"], "and the last word is ours");
 }
-use crate::services::{classes::Classes, view::Outsider};
+use crate::services::{classes::Classes, view::ForeignAddress};
 
 const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
@@ -68,7 +68,7 @@ fn reserve(sim: &mut Sim, addr: &str, namespace: &str, name: Option<&str>) {
 
 fn set_node(sim: &mut Sim, name: &str, addrs: &[&str]) {
     let addrs: Vec<_> = addrs.iter().map(|addr| ip(addr)).collect();
-    sim.cluster.set_outsider(&Outsider::Node(name.to_owned()), &addrs);
+    sim.cluster.set_foreign_address(&ForeignAddress::Node(name.to_owned()), &addrs);
 }
 
 fn says(sim: &Sim, key: &str) -> (String, String) {
@@ -339,7 +339,7 @@ fn one_family_is_enough_for_whoever_prefers_both_and_got_the_address_it_asked_fo
 #[test]
 fn whoever_clashes_leaves_also_when_no_pool_serves_its_class_any_more() {
     let mut sim = running(1);
-    let class = |view: &mut PoolView| view.classes = Classes::one(Some("some.example/lb"));
+    let class = |view: &mut PoolView| view.classes = Classes::only(Some("some.example/lb"));
     edit_pool(&mut sim, class);
     for (key, port) in [("shop/a", 80), ("shop/b", 443)] {
         share(&mut sim, key, "k", port);

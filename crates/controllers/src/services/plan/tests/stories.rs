@@ -166,7 +166,7 @@ fn happen(sim: &mut Sim, step: &Step) {
                     let old = std::mem::replace(&mut stored.view.shows, vec![addr(*what)]);
                     // Of an annotation the spec says the same until somebody edits only one of them.
                     if stored.view.place == Place::Annotation && what % 2 == 0 && !old.is_empty() {
-                        stored.view.at_odds = old != stored.view.shows;
+                        stored.view.spec_contradicts_annotation = old != stored.view.shows;
                         stored.view.request = Request::Addresses(old);
                     }
                 }

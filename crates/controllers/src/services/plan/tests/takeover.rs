@@ -1,7 +1,7 @@
 //! What replaced operators leave behind.
 
 use super::*;
-use crate::services::{fixtures::service, status::holder_now, view::Outsider};
+use crate::services::{fixtures::service, status::holder_now, view::ForeignAddress};
 
 /// A claim as the original operator wrote it: it names the Service, not which one of that name.
 fn legacy_claim(sim: &mut Sim, addr: &str, key: &str) {
@@ -104,8 +104,8 @@ fn what_an_unfinished_virtual_ip_has_is_neither_released_nor_given() {
     legacy_claim(&mut sim, "10.0.0.0", "shop/cart");
     sim.cluster.create_service("shop/cart");
     sim.cluster.edit_service("shop/cart", |stored| stored.load_balancer = false);
-    let virtual_ip = Outsider::VirtualIp(ObjectKey::new("shop", "cart-vip"));
-    sim.cluster.set_outsider(&virtual_ip, &[ip("10.0.0.0"), ip("10.0.0.1")]);
+    let virtual_ip = ForeignAddress::VirtualIp(ObjectKey::new("shop", "cart-vip"));
+    sim.cluster.set_foreign_address(&virtual_ip, &[ip("10.0.0.0"), ip("10.0.0.1")]);
     sim.cluster.create_service("shop/other");
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/other"), ["10.0.0.2"]);
@@ -119,7 +119,7 @@ fn what_an_unfinished_virtual_ip_has_is_neither_released_nor_given() {
     sim.cluster.edit_service("shop/cart", |stored| stored.load_balancer = false);
     sim.settle();
     assert!(sim.cluster.claims.contains_key(&ip("10.0.0.0")), "not finished yet");
-    sim.cluster.set_outsider(&virtual_ip, &[]);
+    sim.cluster.set_foreign_address(&virtual_ip, &[]);
     sim.settle();
     assert!(!sim.cluster.claims.contains_key(&ip("10.0.0.0")));
 }

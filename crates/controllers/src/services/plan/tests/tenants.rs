@@ -6,7 +6,7 @@ use landfall_api::Quota;
 use landfall_ipam::{Family, Terms};
 
 use super::{
-    super::super::view::{Outsider, Plain},
+    super::super::view::{ForeignAddress, Plain},
     *,
 };
 
@@ -31,7 +31,7 @@ fn annotate(sim: &mut Sim, key: &str, addr: &str) {
         view.plain = Some(Box::new(Plain {
             families: view.families.clone(),
             request: Request::Addresses(vec![ip(addr)]),
-            shows_other: false,
+            ingress_has_hostname: false,
             marked: false,
         }));
         view.place = Place::Annotation;
@@ -42,7 +42,7 @@ fn annotate(sim: &mut Sim, key: &str, addr: &str) {
 fn externals(sim: &mut Sim, key: &str, addrs: &[&str]) {
     let key = ObjectKey::parse(key).unwrap();
     let addrs: Vec<_> = addrs.iter().map(|addr| ip(addr)).collect();
-    sim.cluster.set_outsider(&Outsider::External(key, "uid".into()), &addrs);
+    sim.cluster.set_foreign_address(&ForeignAddress::External(key, "uid".into()), &addrs);
 }
 
 fn reason(sim: &Sim, key: &str) -> String {
@@ -93,7 +93,8 @@ fn without_kube_vip_its_annotation_is_a_request_like_any_other() {
             "a node's",
             "10.0.0.2",
             |sim| {
-                sim.cluster.set_outsider(&Outsider::Node("n".to_owned()), &[ip("10.0.0.2")]);
+                sim.cluster
+                    .set_foreign_address(&ForeignAddress::Node("n".to_owned()), &[ip("10.0.0.2")]);
             },
             Err("TakenBy"),
         ),

@@ -101,14 +101,14 @@ impl Cluster {
                 match (ingress, &mut stored.view.plain) {
                     (Some(addrs), Some(plain)) => {
                         stored.view.announced.clone_from(addrs);
-                        plain.shows_other = false;
+                        plain.ingress_has_hostname = false;
                     }
                     (Some(addrs), None) => {
                         let wrong = stored.view.place == Place::Annotation;
                         self.wrongs
                             .extend(wrong.then(|| format!("status of {key}, which is another's")));
                         self.show(&mut stored.view, addrs);
-                        stored.view.shows_other = false;
+                        stored.view.ingress_has_hostname = false;
                     }
                     (None, _) => {}
                 }
@@ -125,7 +125,7 @@ impl Cluster {
                         && shows.any(|addr| !addrs.contains(addr));
                     self.wrongs.extend(left.then(|| format!("left in the status of {key}")));
                     self.show(&mut stored.view, addrs);
-                    if std::mem::take(&mut stored.view.at_odds) {
+                    if std::mem::take(&mut stored.view.spec_contradicts_annotation) {
                         // The spec says the same from now on.
                         stored.view.request = Request::Any;
                     }
@@ -134,11 +134,11 @@ impl Cluster {
                 let hidden = |family: &Family| {
                     !stored.view.shows.iter().any(|addr| Family::of(*addr) == *family)
                 };
-                if let Some(gone) = stored.view.unwanted.take_if(|family| hidden(family)) {
+                if let Some(gone) = stored.view.extra_family.take_if(|family| hidden(family)) {
                     stored.view.families.retain(|family| *family != gone);
                 }
                 stored.view.place = Place::Annotation;
-                stored.view.unmarked = false;
+                stored.view.label_missing = false;
                 self.store(stored);
                 self.writes.push("annotate");
                 Ok(self.answer(key))
