@@ -11,6 +11,7 @@ pub mod finding;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod group_segment_mapping;
+pub mod holder;
 pub mod ip;
 pub mod ipgroup;
 pub mod keys;
@@ -22,6 +23,7 @@ pub mod virtualip;
 pub use crd::{crds, legacy_crds};
 pub use finding::Finding;
 pub use group_segment_mapping::{GroupSegmentMapping, GroupSegmentMappingSpec};
+pub use holder::HolderKind;
 pub use ip::{Holder, IP, IPSpec, IPStatus, ReservedFor, Use};
 pub use ipgroup::{
     Announce, FamilyCount, IPGroup, IPGroupSpec, IPGroupStatus, Quota, WaitingService,
