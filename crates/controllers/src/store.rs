@@ -18,6 +18,18 @@ pub(crate) enum Watched<K, V> {
     Gone(K, Version),
 }
 
+impl<K, V> Watched<K, V> {
+    /// The same news with another view of the object.
+    pub(crate) fn map<W>(self, view: impl FnOnce(V) -> W) -> Watched<K, W> {
+        match self {
+            Self::ListBegins => Watched::ListBegins,
+            Self::ListEnds => Watched::ListEnds,
+            Self::Present(key, version, value) => Watched::Present(key, version, view(value)),
+            Self::Gone(key, version) => Watched::Gone(key, version),
+        }
+    }
+}
+
 /// Who told us of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -77,14 +89,18 @@ pub(crate) enum Put<V> {
     New(Option<V>),
 }
 
-/// What the end of a list told beside the items themselves.
+/// What a piece of news changed in a store.
 #[derive(Debug, PartialEq)]
-pub(crate) struct ListEnd<K, V> {
-    /// Known before the list began and not in it: deleted meanwhile.
-    pub vanished: Vec<(K, V)>,
-    /// Written by us since the list began and not in it: created after it, or deleted meanwhile.
-    /// Only a live read can tell.
-    pub unsure: Vec<K>,
+pub(crate) enum Change<K, V> {
+    /// The object has a newer version, which replaced this one.
+    Put(K, Option<V>),
+    /// The object is gone, or no longer of the sort we keep. This is the last version known.
+    Left(K, V),
+    /// We wrote the object since the list began, and the list does not have it: it was created after
+    /// the list, or deleted meanwhile. Only a live read can tell.
+    Unsure(K),
+    /// A list is complete.
+    Listed,
 }
 
 impl<K: Ord + Clone, V> Store<K, V> {
@@ -168,13 +184,46 @@ impl<K: Ord + Clone, V> Store<K, V> {
         self.tombstones.insert(key.clone(), Tombstone { floor, period: self.period, until });
     }
 
+    /// Takes in what a watch told, and says what changed by that.
+    ///
+    /// `is_in_flight` says whether a call about an object is under way, see [`Store::remove`].
+    pub(crate) fn observe(
+        &mut self,
+        news: Watched<K, V>,
+        is_in_flight: impl FnOnce(&K) -> bool,
+    ) -> Vec<Change<K, V>> {
+        match news {
+            Watched::ListBegins => {
+                self.begin_list();
+                Vec::new()
+            }
+            Watched::ListEnds => self.end_list(),
+            Watched::Present(key, version, value) => {
+                match self.put(key.clone(), version, value, Source::Watch) {
+                    Put::Stale => Vec::new(),
+                    Put::New(old) => vec![Change::Put(key, old)],
+                }
+            }
+            Watched::Gone(key, version) => {
+                let pinned = is_in_flight(&key);
+                let old = self.remove(&key, version, pinned);
+                old.map(|old| Change::Left(key, old)).into_iter().collect()
+            }
+        }
+    }
+
+    /// The same for a kind whose objects no call of ours is about.
+    pub(crate) fn observe_only(&mut self, news: Watched<K, V>) -> Vec<Change<K, V>> {
+        self.observe(news, |_| false)
+    }
+
     /// A list begins: what it does not show and we knew before has vanished.
-    pub(crate) fn begin_list(&mut self) {
+    fn begin_list(&mut self) {
         self.period = self.period.saturating_add(1);
     }
 
     /// The list is complete.
-    pub(crate) fn end_list(&mut self) -> ListEnd<K, V> {
+    fn end_list(&mut self) -> Vec<Change<K, V>> {
         self.listed = true;
         let period = self.period;
         self.tombstones.retain(|_, tombstone| tombstone.period == period);
@@ -187,11 +236,14 @@ impl<K: Ord + Clone, V> Store<K, V> {
                 unsure.push(key.clone());
             }
         }
-        let vanished = gone
-            .into_iter()
-            .filter_map(|key| self.entries.remove(&key).map(|entry| (key, *entry.value)))
-            .collect();
-        ListEnd { vanished, unsure }
+        let left = gone.into_iter().filter_map(|key| {
+            let entry = self.entries.remove(&key)?;
+            Some(Change::Left(key, *entry.value))
+        });
+        let mut changes: Vec<_> = left.collect();
+        changes.extend(unsure.into_iter().map(Change::Unsure));
+        changes.push(Change::Listed);
+        changes
     }
 }
 
@@ -264,12 +316,37 @@ mod tests {
             store.put(key, v(1), key, Source::Watch);
         }
         store.put("written before", v(2), "own", Source::Own);
-        store.begin_list();
+        assert_eq!(store.observe_only(Watched::ListBegins), []);
         store.put("written during", v(9), "own", Source::Own);
-        store.put("kept", v(1), "kept", Source::Watch);
-        let end = store.end_list();
-        assert_eq!(end.vanished, [("gone", "gone"), ("written before", "own")]);
-        assert_eq!(end.unsure, ["written during"]);
+        assert_eq!(store.observe_only(Watched::Present("kept", v(1), "kept")), []);
+        assert!(!store.listed());
+        assert_eq!(
+            store.observe_only(Watched::ListEnds),
+            [
+                Change::Left("gone", "gone"),
+                Change::Left("written before", "own"),
+                Change::Unsure("written during"),
+                Change::Listed,
+            ]
+        );
         assert!(store.listed());
+    }
+
+    #[test]
+    fn news_changes_something_only_if_it_is_newer_than_what_is_known() {
+        let mut store = Words::default();
+        for (case, news, changes) in [
+            ("new", Watched::Present("a", v(2), "first"), vec![Change::Put("a", None)]),
+            ("known", Watched::Present("a", v(2), "first"), vec![]),
+            ("newer", Watched::Present("a", v(4), "second"), vec![Change::Put("a", Some("first"))]),
+            ("an old deletion", Watched::Gone("a", v(3)), vec![]),
+            ("a deletion", Watched::Gone("a", v(5)), vec![Change::Left("a", "second")]),
+            ("a deletion of what is not there", Watched::Gone("a", v(6)), vec![]),
+        ] {
+            assert_eq!(store.observe_only(news), changes, "{case}");
+        }
+        store.put("b", v(1), "first", Source::Watch);
+        assert_eq!(store.observe(Watched::Gone("b", v(3)), |_| true), [Change::Left("b", "first")]);
+        assert_eq!(store.put("b", v(2), "an old answer", Source::Own), Put::Stale);
     }
 }

@@ -27,7 +27,7 @@ use crate::{
     event::Event,
     object::{ObjectKey, Version},
     services::view::PoolView,
-    store::{Put, Source, Watched},
+    store::{Change, Put, Source, Watched},
 };
 
 /// Everything the planner is told by watches.
@@ -168,9 +168,19 @@ impl Planner {
         match answer {
             // One that we do not know any more was deleted meanwhile.
             Answer::VirtualIp(Some(vip)) if self.world.virtual_ips.get(&vip.key).is_some() => {
-                self.put_virtual_ip(vip, Source::Own);
+                let (key, version) = (vip.key.clone(), vip.version);
+                let put = self.world.virtual_ips.put(key.clone(), version, vip, Source::Own);
+                if let Put::New(_) = put {
+                    self.virtual_ip_put(&key);
+                }
             }
-            Answer::Claim(claim) => self.put_claim(claim, Source::Own),
+            Answer::Claim(claim) => {
+                let (addr, version) = (claim.addr, claim.version);
+                let put = self.world.claims.put(addr, version, claim, Source::Own);
+                if let Put::New(old) = put {
+                    self.claim_put(addr, old.as_ref());
+                }
+            }
             Answer::Released => {
                 if let Step::Release { claim, .. } = step
                     && let Some(old) = self.world.claims.deleted(&claim.addr, claim.version)
@@ -178,7 +188,14 @@ impl Planner {
                     self.claim_left(&old);
                 }
             }
-            Answer::Service(service) => self.put_service(*service, Source::Own),
+            Answer::Service(service) => {
+                let key = ObjectKey::of(&service.metadata);
+                let version = Version::of(&service.metadata);
+                let put = self.world.services.put(key.clone(), version, *service, Source::Own);
+                if let Put::New(old) = put {
+                    self.service_put(&key, old.as_ref());
+                }
+            }
             Answer::ServiceGone => {
                 if let Step::DropCopy { copy, .. } = step
                     && let Some(known) = self.world.services.get(copy)
@@ -205,19 +222,12 @@ impl Planner {
     }
 
     fn on_virtual_ips(&mut self, watched: Watched<ObjectKey, VirtualIpView>) {
-        match watched {
-            Watched::ListBegins => self.world.virtual_ips.begin_list(),
-            Watched::Present(_, _, vip) => self.put_virtual_ip(vip, Source::Watch),
-            Watched::Gone(key, version) => {
-                if self.world.virtual_ips.remove(&key, version, false).is_some() {
-                    self.virtual_ip_left(&key);
-                }
-            }
-            Watched::ListEnds => {
-                for (key, _) in self.world.virtual_ips.end_list().vanished {
-                    self.virtual_ip_left(&key);
-                }
-                self.reconsider_all();
+        for change in self.world.virtual_ips.observe_only(watched) {
+            match change {
+                Change::Put(key, _) => self.virtual_ip_put(&key),
+                Change::Left(key, _) => self.virtual_ip_left(&key),
+                Change::Unsure(_) => {}
+                Change::Listed => self.reconsider_all(),
             }
         }
     }
@@ -225,20 +235,20 @@ impl Planner {
     /// Not one of them was seen to leave: a definition that is put back may bring them all back. So
     /// their claims are waited with as if they had never been seen.
     fn on_no_virtual_ips(&mut self) {
-        self.world.virtual_ips.begin_list();
-        for (key, _) in self.world.virtual_ips.end_list().vanished {
-            self.setbacks.remove(&key);
+        for news in [Watched::ListBegins, Watched::ListEnds] {
+            for change in self.world.virtual_ips.observe_only(news) {
+                if let Change::Left(key, _) = change {
+                    self.setbacks.remove(&key);
+                }
+            }
         }
         self.reconsider_all();
     }
 
-    fn put_virtual_ip(&mut self, vip: VirtualIpView, source: Source) {
-        let (key, version) = (vip.key.clone(), vip.version);
-        if let Put::New(_) = self.world.virtual_ips.put(key.clone(), version, vip, source) {
-            self.absent.forget(&key);
-            // Others of the same Service may have waited for it.
-            self.wake_in(key.namespace());
-        }
+    fn virtual_ip_put(&mut self, key: &ObjectKey) {
+        self.absent.forget(key);
+        // Others of the same Service may have waited for it.
+        self.wake_in(key.namespace());
     }
 
     fn virtual_ip_left(&mut self, key: &ObjectKey) {
@@ -251,67 +261,48 @@ impl Planner {
     }
 
     fn on_mappings(&mut self, watched: Watched<Arc<str>, MappingView>) {
-        match watched {
-            Watched::ListBegins => self.world.mappings.begin_list(),
-            Watched::Present(name, version, mapping) => {
-                self.world.mappings.put(name, version, mapping, Source::Watch);
-            }
-            Watched::Gone(name, version) => {
-                self.world.mappings.remove(&name, version, false);
-            }
-            Watched::ListEnds => drop(self.world.mappings.end_list()),
-        }
+        self.world.mappings.observe_only(watched);
         self.reconsider_all();
     }
 
     fn on_groups(&mut self, watched: Watched<PoolName, Box<PoolView>>) {
-        match watched {
-            Watched::ListBegins => self.world.groups.begin_list(),
-            Watched::Present(name, version, group) => {
-                let generation = group.generation;
-                let put = self.world.groups.put(name, version, *group, Source::Watch);
-                // The status of a pool is written often and says nothing new.
-                let Put::New(old) = put else { return };
-                if generation.is_some() && old.is_some_and(|old| old.generation == generation) {
-                    return;
-                }
+        let changes = self.world.groups.observe_only(watched.map(|group| *group));
+        let groups = &self.world.groups;
+        // The status of a pool is written often and says nothing new.
+        let matters = |change: Change<PoolName, PoolView>| match change {
+            Change::Put(name, Some(old)) => {
+                let generation = groups.get(&name).and_then(|group| group.generation);
+                generation.is_none() || old.generation != generation
             }
-            Watched::Gone(name, version) => {
-                self.world.groups.remove(&name, version, false);
-            }
-            Watched::ListEnds => drop(self.world.groups.end_list()),
+            Change::Put(_, None) | Change::Left(..) | Change::Listed => true,
+            Change::Unsure(_) => false,
+        };
+        if changes.into_iter().any(matters) {
+            self.reconsider_all();
         }
-        self.reconsider_all();
     }
 
     fn on_claims(&mut self, watched: Watched<IpAddr, ClaimView>) {
-        match watched {
-            Watched::ListBegins => self.world.claims.begin_list(),
-            Watched::Present(_, _, claim) => self.put_claim(claim, Source::Watch),
-            Watched::Gone(addr, version) => {
-                let pinned = self.calls.values().any(|(about, _)| *about == Some(addr));
-                if let Some(old) = self.world.claims.remove(&addr, version, pinned) {
-                    self.claim_left(&old);
-                }
-            }
-            Watched::ListEnds => {
-                for (_, old) in self.world.claims.end_list().vanished {
-                    self.claim_left(&old);
-                }
-                self.reconsider_all();
+        let calls = &self.calls;
+        let is_in_flight = |addr: &IpAddr| calls.values().any(|(about, _)| *about == Some(*addr));
+        for change in self.world.claims.observe(watched, is_in_flight) {
+            match change {
+                Change::Put(addr, old) => self.claim_put(addr, old.as_ref()),
+                Change::Left(_, old) => self.claim_left(&old),
+                Change::Unsure(_) => {}
+                Change::Listed => self.reconsider_all(),
             }
         }
     }
 
-    fn put_claim(&mut self, claim: ClaimView, source: Source) {
-        let (addr, version) = (claim.addr, claim.version);
-        let key = claim.named_virtual_ip().cloned();
-        let Put::New(old) = self.world.claims.put(addr, version, claim, source) else { return };
+    /// There is a newer version of a claim.
+    fn claim_put(&mut self, addr: IpAddr, old: Option<&ClaimView>) {
+        let key = self.world.claims.get(&addr).and_then(ClaimView::named_virtual_ip).cloned();
         if let Some(key) = &key {
             self.named.entry(key.clone()).or_default().insert(addr);
             self.dirty.insert(key.clone());
         }
-        let before = old.as_ref().and_then(ClaimView::named_virtual_ip);
+        let before = old.and_then(ClaimView::named_virtual_ip);
         if let Some(before) = before.filter(|before| key.as_ref() != Some(before)) {
             self.forget(before, addr);
         }
@@ -326,30 +317,27 @@ impl Planner {
     }
 
     fn on_services(&mut self, watched: Watched<ObjectKey, Box<Service>>) {
-        match watched {
-            Watched::ListBegins => self.world.services.begin_list(),
-            Watched::Present(_, _, service) => self.put_service(*service, Source::Watch),
-            Watched::Gone(key, version) => {
-                let pinned = self.calls.values().any(|(_, about)| about.as_ref() == Some(&key));
-                let old = self.world.services.remove(&key, version, pinned);
-                self.no_longer_shown(old.as_ref());
-                self.wake_in(key.namespace());
-                self.wake_waiting();
-            }
-            Watched::ListEnds => {
-                drop(self.world.services.end_list());
-                self.reconsider_all();
+        let calls = &self.calls;
+        let is_in_flight =
+            |key: &ObjectKey| calls.values().any(|(_, about)| about.as_ref() == Some(key));
+        let watched = watched.map(|service| *service);
+        for change in self.world.services.observe(watched, is_in_flight) {
+            match change {
+                Change::Put(key, old) => self.service_put(&key, old.as_ref()),
+                Change::Left(key, old) => {
+                    self.service_put(&key, Some(&old));
+                    self.wake_waiting();
+                }
+                Change::Unsure(_) => {}
+                Change::Listed => self.reconsider_all(),
             }
         }
     }
 
-    fn put_service(&mut self, service: Service, source: Source) {
-        let key = ObjectKey::of(&service.metadata);
-        let version = Version::of(&service.metadata);
-        if let Put::New(old) = self.world.services.put(key.clone(), version, service, source) {
-            self.no_longer_shown(old.as_ref());
-            self.wake_in(key.namespace());
-        }
+    /// There is a newer version of a Service, or it is gone.
+    fn service_put(&mut self, key: &ObjectKey, old: Option<&Service>) {
+        self.no_longer_shown(old);
+        self.wake_in(key.namespace());
     }
 
     /// What a Service showed may have been all that kept a claim.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     object::{ObjectKey, Version},
-    store::Source,
+    store::{Source, Watched},
 };
 
 /// More steps than any `VirtualIP` may need.
@@ -38,11 +38,11 @@ impl Cluster {
     pub(super) fn new() -> Self {
         let mut cluster = Self::default();
         let world = &mut cluster.world;
-        world.virtual_ips.end_list();
-        world.mappings.end_list();
-        world.groups.end_list();
-        world.claims.end_list();
-        world.services.end_list();
+        world.virtual_ips.observe_only(Watched::ListEnds);
+        world.mappings.observe_only(Watched::ListEnds);
+        world.groups.observe_only(Watched::ListEnds);
+        world.claims.observe_only(Watched::ListEnds);
+        world.services.observe_only(Watched::ListEnds);
         cluster
     }
 

@@ -11,7 +11,7 @@ use crate::{
         decide::is_lease,
         view::{ForeignAddress, ForeignKind, PoolSource},
     },
-    store::{Put, Source, Watched},
+    store::{Change, Put, Source, Watched},
 };
 
 /// The reason of an event about addresses in `spec.externalIPs` that do not count as taken.
@@ -57,46 +57,37 @@ impl Planner {
     }
 
     fn on_claims(&mut self, watched: Watched<IpAddr, ClaimView>) {
-        match watched {
-            Watched::ListBegins => self.world.claims.begin_list(),
-            Watched::Present(addr, version, claim) => {
-                self.put_claim(addr, version, claim, Source::Watch);
-            }
-            Watched::Gone(addr, version) => {
-                let pinned = self.world.is_busy(addr);
-                if let Some(old) = self.world.claims.remove(&addr, version, pinned) {
-                    self.claim_left(&old);
-                }
-            }
-            Watched::ListEnds => {
-                let end = self.world.claims.end_list();
-                for (_, old) in end.vanished {
-                    self.claim_left(&old);
-                }
-                for addr in end.unsure {
+        let busy = &self.world.busy;
+        for change in self.world.claims.observe(watched, |addr| busy.contains_key(addr)) {
+            match change {
+                Change::Put(addr, old) => self.claim_put(addr, old.as_ref()),
+                Change::Left(_, old) => self.claim_left(&old),
+                Change::Unsure(addr) => {
                     if !self.world.is_busy(addr) {
                         self.look_at_claim(addr, Duration::ZERO, None);
                     }
                 }
                 // The answer to a call under way may be older than this list, and nothing in it
                 // would tell.
-                self.reread.extend(self.world.busy.keys());
+                Change::Listed => self.reread.extend(self.world.busy.keys()),
             }
         }
     }
 
-    pub(super) fn put_claim(
-        &mut self,
-        addr: IpAddr,
-        version: Version,
-        claim: ClaimView,
-        source: Source,
-    ) {
+    pub(super) fn put_claim(&mut self, claim: ClaimView) {
+        let (addr, version) = (claim.addr, claim.version);
+        if let Put::New(old) = self.world.claims.put(addr, version, claim, Source::Own) {
+            self.claim_put(addr, old.as_ref());
+        }
+    }
+
+    /// There is a newer version of a claim.
+    fn claim_put(&mut self, addr: IpAddr, old: Option<&ClaimView>) {
+        let Some(claim) = self.world.claim(addr) else { return };
         let holders = claim.holders().to_vec();
         let pool = claim.pool.clone();
         let waits_for = claim.waits_for().cloned();
-        let Put::New(old) = self.world.claims.put(addr, version, claim, source) else { return };
-        if let Some(old) = &old {
+        if let Some(old) = old {
             self.unindex_claim(old);
         }
         for holder in &holders {
@@ -105,7 +96,7 @@ impl Planner {
             self.count(pool.as_ref(), holder, addr);
             self.mark(&holder.key);
         }
-        if let Some(old) = &old {
+        if let Some(old) = old {
             self.forget_those_without_claims(old);
         }
         if let Some(reservation) = waits_for {
@@ -197,39 +188,27 @@ impl Planner {
     }
 
     fn on_services(&mut self, watched: Watched<ObjectKey, ServiceView>) {
-        match watched {
-            Watched::ListBegins => self.world.services.begin_list(),
-            Watched::Present(key, version, service) => {
-                self.put_service(&key, version, service, Source::Watch);
-            }
-            Watched::Gone(key, version) => {
-                if let Some(old) = self.world.services.remove(&key, version, false) {
-                    self.service_left(&old);
-                }
-            }
-            Watched::ListEnds => {
-                let end = self.world.services.end_list();
-                for (_, old) in end.vanished {
-                    self.service_left(&old);
-                }
-                for key in end.unsure {
-                    self.looks.entry(key).or_default();
-                }
+        for change in self.world.services.observe_only(watched) {
+            match change {
+                Change::Put(key, old) => self.service_put(&key, old),
+                Change::Left(_, old) => self.service_left(&old),
+                Change::Unsure(key) => drop(self.looks.entry(key).or_default()),
+                Change::Listed => {}
             }
         }
     }
 
-    pub(super) fn put_service(
-        &mut self,
-        key: &ObjectKey,
-        version: Version,
-        service: ServiceView,
-        source: Source,
-    ) {
+    pub(super) fn put_service(&mut self, service: ServiceView) {
+        let (key, version) = (service.key.clone(), service.version);
+        if let Put::New(old) = self.world.services.put(key.clone(), version, service, Source::Own) {
+            self.service_put(&key, old);
+        }
+    }
+
+    /// There is a newer version of a Service.
+    fn service_put(&mut self, key: &ObjectKey, old: Option<ServiceView>) {
+        let Some(service) = self.world.services.get(key) else { return };
         let shows = service.in_status().to_vec();
-        let Put::New(old) = self.world.services.put(key.clone(), version, service, source) else {
-            return;
-        };
         self.absent.forget(key);
         self.pending_reads.forget(key);
         self.repair.recheck(key);
@@ -285,23 +264,14 @@ impl Planner {
     }
 
     fn on_leftovers(&mut self, watched: Watched<ObjectKey, Leftover>) {
-        let leftovers = &mut self.world.leftovers;
-        match watched {
-            Watched::ListBegins => leftovers.begin_list(),
-            Watched::ListEnds => {
-                for (key, _) in leftovers.end_list().vanished {
-                    self.leftover_gone(&key);
-                }
-            }
-            Watched::Present(key, version, leftover) => {
-                leftovers.put(key.clone(), version, leftover, Source::Watch);
-                self.mark(&key);
-            }
-            Watched::Gone(key, version) => {
-                if leftovers.remove(&key, version, false).is_some() {
+        for change in self.world.leftovers.observe_only(watched) {
+            match change {
+                Change::Put(key, _) => self.mark(&key),
+                Change::Left(key, _) => {
                     self.leftover_gone(&key);
                     self.repair.recheck(&key);
                 }
+                Change::Unsure(_) | Change::Listed => {}
             }
         }
     }
@@ -315,36 +285,27 @@ impl Planner {
 
     fn on_pools(&mut self, source: PoolSource, watched: Watched<PoolName, Box<PoolView>>) {
         let pools = self.world.pools.entry(source).or_default();
-        match watched {
-            Watched::ListBegins => pools.begin_list(),
-            Watched::Present(name, version, pool) => {
-                self.put_pool(name, version, *pool, Source::Watch);
-            }
-            Watched::Gone(name, version) => {
-                if pools.remove(&name, version, false).is_some() {
-                    self.pool_left(&name);
-                }
-            }
-            Watched::ListEnds => {
-                for (name, _) in pools.end_list().vanished {
-                    self.pool_left(&name);
-                }
+        for change in pools.observe_only(watched.map(|view| *view)) {
+            match change {
+                Change::Put(name, old) => self.pool_put(name, old),
+                Change::Left(name, _) => self.pool_left(&name),
+                Change::Unsure(_) | Change::Listed => {}
             }
         }
     }
 
-    pub(super) fn put_pool(
-        &mut self,
-        name: PoolName,
-        version: Version,
-        pool: PoolView,
-        source: Source,
-    ) {
-        let (generation, uid) = (pool.generation, pool.uid.clone());
+    pub(super) fn put_pool(&mut self, pool: PoolView) {
+        let (name, version) = (pool.name.clone(), pool.version);
         let pools = self.world.pools.entry(pool.source).or_default();
-        let Put::New(old) = pools.put(name.clone(), version, pool, source) else {
-            return;
-        };
+        if let Put::New(old) = pools.put(name.clone(), version, pool, Source::Own) {
+            self.pool_put(name, old);
+        }
+    }
+
+    /// There is a newer version of a pool.
+    fn pool_put(&mut self, name: PoolName, old: Option<PoolView>) {
+        let Some(pool) = self.world.pool(&name) else { return };
+        let (generation, uid) = (pool.generation, pool.uid.clone());
         self.pool_next.entry(name).or_default();
         self.status_dirty = true;
         // A change of status alone keeps the generation, and our own status writes are such.
@@ -362,48 +323,22 @@ impl Planner {
     }
 
     fn on_namespaces(&mut self, watched: Watched<String, BTreeMap<String, String>>) {
-        let touched = match watched {
-            Watched::ListBegins => {
-                self.world.namespaces.begin_list();
-                return;
-            }
-            Watched::ListEnds => {
-                self.world.namespaces.end_list();
-                return;
-            }
-            Watched::Gone(name, version) => {
-                self.world.namespaces.remove(&name, version, false);
-                return;
-            }
-            Watched::Present(name, version, labels) => {
-                let old = self.world.namespaces.put(name.clone(), version, labels, Source::Watch);
-                let Put::New(old) = old else { return };
-                if old.as_ref() == self.world.namespaces.get(&name) {
-                    return;
-                }
+        for change in self.world.namespaces.observe_only(watched) {
+            let Change::Put(name, old) = change else { continue };
+            if old.as_ref() != self.world.namespaces.get(&name) {
                 self.world.externals.recheck(&name);
-                name
+                self.wake(self.waiting.in_namespace(&name));
             }
-        };
-        self.wake(self.waiting.in_namespace(&touched));
+        }
     }
 
     fn on_service_ranges(&mut self, watched: Watched<String, AddrSet>) {
         let store = &mut self.world.service_ranges;
-        let changed = match watched {
-            Watched::ListBegins => {
-                store.begin_list();
-                false
-            }
-            Watched::ListEnds => !store.end_list().vanished.is_empty(),
-            Watched::Present(name, version, ranges) => {
-                match store.put(name.clone(), version, ranges, Source::Watch) {
-                    Put::Stale => false,
-                    Put::New(old) => old.as_ref() != store.get(&name),
-                }
-            }
-            Watched::Gone(name, version) => store.remove(&name, version, false).is_some(),
-        };
+        let changed = store.observe_only(watched).into_iter().any(|change| match change {
+            Change::Put(name, old) => old.as_ref() != store.get(&name),
+            Change::Left(..) => true,
+            Change::Unsure(_) | Change::Listed => false,
+        });
         if changed {
             self.world.rebuild_service_ranges();
             self.pools_changed = true;
@@ -431,45 +366,27 @@ impl Planner {
     ) {
         let watched = self.beyond_service_ranges(watched);
         let store = self.world.foreign_addresses.entry(kind).or_default();
-        let (gone, came) = match watched {
-            Watched::ListBegins => {
-                store.begin_list();
-                (Vec::new(), None)
+        for change in store.observe_only(watched) {
+            let (who, gone) = match change {
+                Change::Put(who, old) => (who, old.unwrap_or_default()),
+                Change::Left(who, old) => (who, old),
+                Change::Unsure(_) | Change::Listed => continue,
+            };
+            let store = self.world.foreign_addresses.get(&kind);
+            let came = store.and_then(|store| store.get(&who)).cloned().unwrap_or_default();
+            if let ForeignAddress::External(key, uid) = who {
+                self.world.externals.set(&(key, uid), &gone, &came);
+                continue;
             }
-            Watched::ListEnds => (store.end_list().vanished, None),
-            Watched::Present(who, version, addrs) => {
-                match store.put(who.clone(), version, addrs.clone(), Source::Watch) {
-                    Put::Stale => return,
-                    Put::New(old) => {
-                        let gone = old.map(|old| (who.clone(), old));
-                        (gone.into_iter().collect(), Some((who, addrs)))
-                    }
-                }
+            for addr in &gone {
+                self.world.outside.remove(addr, &who);
             }
-            Watched::Gone(who, version) => {
-                let old = store.remove(&who, version, false);
-                (old.map(|old| (who, old)).into_iter().collect(), None)
+            for addr in &came {
+                self.world.outside.insert(*addr, who.clone());
             }
-        };
-        if kind == ForeignKind::ExternalIps {
-            self.set_externals(gone, came);
-            return;
-        }
-        let mut touched: Vec<IpAddr> = Vec::new();
-        for (who, addrs) in gone {
-            for addr in addrs {
-                self.world.outside.remove(&addr, &who);
-                touched.push(addr);
+            for addr in gone.into_iter().chain(came) {
+                self.outside_changed(addr);
             }
-        }
-        if let Some((who, addrs)) = came {
-            for addr in addrs {
-                self.world.outside.insert(addr, who.clone());
-                touched.push(addr);
-            }
-        }
-        for addr in touched {
-            self.outside_changed(addr);
         }
     }
 
@@ -479,22 +396,6 @@ impl Planner {
         self.wake_about(addr);
         // A VirtualIP may have kept a claim that nobody else wants.
         self.mark_holders(addr);
-    }
-
-    fn set_externals(
-        &mut self,
-        gone: Vec<(ForeignAddress, Vec<IpAddr>)>,
-        came: Option<(ForeignAddress, Vec<IpAddr>)>,
-    ) {
-        for (who, addrs, new) in gone
-            .into_iter()
-            .map(|(who, addrs)| (who, addrs, Vec::new()))
-            .chain(came.map(|(who, addrs)| (who, Vec::new(), addrs)))
-        {
-            if let ForeignAddress::External(key, uid) = who {
-                self.world.externals.set(&(key, uid), &addrs, &new);
-            }
-        }
     }
 
     /// Weighs which addresses in `spec.externalIPs` count as taken, and tells Services about those that

@@ -12,7 +12,6 @@ use crate::{
     event::Event,
     object::{ObjectKey, Version},
     services::effect::Answer,
-    store::Source,
 };
 
 impl Planner {
@@ -111,8 +110,7 @@ impl Planner {
                     Ok(Answer::Pool(view)) => {
                         self.tries.pools.remove(&pool);
                         if self.world.pool(&pool).is_some() {
-                            let version = view.version;
-                            self.put_pool(pool, version, *view, Source::Own);
+                            self.put_pool(*view);
                         }
                     }
                     Ok(_) | Err(Failure::NotSent) => {}
@@ -341,8 +339,7 @@ impl Planner {
     /// The answer to a call about a claim. It may be older than what the watch told meanwhile, which
     /// the store can tell only as long as the call counts as under way.
     fn take_in_claim(&mut self, addr: IpAddr, claim: ClaimView) {
-        let version = claim.version;
-        self.put_claim(addr, version, claim, Source::Own);
+        self.put_claim(claim);
         self.unbusy(addr);
     }
 
@@ -351,8 +348,7 @@ impl Planner {
             // One that we do not know any more was removed by newer news. If it is back, the watch
             // will tell.
             Answer::Service(service) if self.world.services.get(key).is_some() => {
-                let version = service.version;
-                self.put_service(key, version, service, Source::Own);
+                self.put_service(service);
             }
             Answer::OtherService(version) => {
                 if let Some(old) = self.world.services.remove(key, version, false) {
