@@ -9,7 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::keys;
+use crate::{HolderKind, keys};
 
 /// Who has an address, and why.
 ///
@@ -203,14 +203,36 @@ impl Holder {
 }
 
 /// For whom an address is kept.
-#[derive(KubeSchema, Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new(
+        "has(self.__namespace__) || (has(self.kind) && self.kind == 'Node')"
+    )
+    .message("the namespace is needed, unless the address is kept for a Node")
+    .field_path(".namespace")
+    .reason(Reason::FieldValueRequired),
+    validation = Rule::new(
+        "has(self.name) || !has(self.kind) || self.kind != 'Node'"
+    )
+    .message("the name of the Node is needed")
+    .field_path(".name")
+    .reason(Reason::FieldValueRequired)
+)]
 pub struct ReservedFor {
-    /// The namespace that may have the address.
+    /// Kind of the holder that may have the address: `Service`, `Namespace` or `Node`. `Service` when
+    /// left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "reserving_kinds")]
+    pub kind: Option<String>,
+
+    /// The namespace whose Services may have the address, or the Namespace itself that may. Left out
+    /// only for a Node.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,
 
-    /// The Service that may have the address. Any of the namespace when left out.
+    /// The Service or Node that may have the address. Any Service of the namespace when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
@@ -251,6 +273,14 @@ impl Use {
             Self::Reserved => "Reserved",
         }
     }
+}
+
+fn reserving_kinds(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let kinds = [HolderKind::Service, HolderKind::Namespace, HolderKind::Node];
+    schemars::json_schema!({
+        "type": "string",
+        "enum": kinds.map(HolderKind::as_str),
+    })
 }
 
 fn namespaces(_: &mut schemars::SchemaGenerator) -> schemars::Schema {

@@ -147,15 +147,6 @@ impl<K: Ord, V: Ord> Index<K, V> {
     pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
         self.0.keys()
     }
-
-    /// The keys that have this value, of however many there are.
-    pub(crate) fn keys_with(&self, value: &V) -> Vec<K>
-    where
-        K: Clone,
-    {
-        let with = self.0.iter().filter(|(_, values)| values.contains(value));
-        with.map(|(key, _)| key.clone()).collect()
-    }
 }
 
 #[cfg(test)]
@@ -194,9 +185,6 @@ mod tests {
                     prop_assert_eq!(one, set.len() == 1, "one value takes no set");
                 }
             }
-            let with: Vec<_> = sets.iter().filter(|(_, set)| set.contains(&1)).collect();
-            let with: Vec<_> = with.into_iter().map(|(key, _)| *key).collect();
-            prop_assert_eq!(index.keys_with(&1), with);
         }
     }
 }

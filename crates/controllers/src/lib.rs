@@ -10,6 +10,7 @@ pub mod history;
 mod index;
 pub mod kinds;
 pub mod leadership;
+mod ledger;
 pub mod migration;
 mod object;
 pub mod permissions;

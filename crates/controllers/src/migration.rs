@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod apply;
+mod claim;
 mod clone;
 mod effect;
 mod observe;

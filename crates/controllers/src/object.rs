@@ -5,13 +5,18 @@ use std::{fmt, sync::Arc};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// `namespace/name` of an object. Cheap to clone.
+/// `namespace/name` of an object, or its name alone if it lies in no namespace. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectKey(Arc<str>);
 
 impl ObjectKey {
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
         Self(format!("{namespace}/{name}").into())
+    }
+
+    /// The key of an object that lies in no namespace.
+    pub(crate) fn cluster_scoped(name: &str) -> Self {
+        Self(name.into())
     }
 
     /// The key of a namespaced object.
@@ -29,6 +34,7 @@ impl ObjectKey {
             .then(|| Self::new(namespace, name))
     }
 
+    #[cfg(test)]
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -38,6 +38,7 @@ mod fixtures;
 mod fuzz;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod holding;
 mod lean;
 mod metrics;
 #[cfg(test)]

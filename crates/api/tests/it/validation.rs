@@ -197,6 +197,16 @@ async fn addresses_that_make_sense_are_accepted() {
                 "10.0.0.5",
                 json!({"address": "10.0.0.5", "use": "Reserved", "reservedFor": {"namespace": "shop"}}),
             ),
+            (
+                "reserved for a Namespace with egress addresses",
+                "10.0.0.5",
+                json!({"use": "Reserved", "reservedFor": {"kind": "Namespace", "namespace": "shop"}}),
+            ),
+            (
+                "reserved for a Node",
+                "10.0.0.5",
+                json!({"use": "Reserved", "reservedFor": {"kind": "Node", "name": "n1"}}),
+            ),
         ],
     )
     .await;
@@ -261,6 +271,18 @@ async fn addresses_that_make_no_sense_are_refused_with_the_reason() {
                 "10.0.0.5",
                 json!({"reservedFor": {"name": "web"}}),
                 &["reservedFor.namespace", "Required"],
+            ),
+            (
+                "reserved for any Node",
+                "10.0.0.5",
+                json!({"reservedFor": {"kind": "Node", "namespace": "shop"}}),
+                &["reservedFor.name", "the name of the Node is needed"],
+            ),
+            (
+                "reserved for an unknown kind",
+                "10.0.0.5",
+                json!({"reservedFor": {"kind": "Pod", "namespace": "shop"}}),
+                &["reservedFor.kind", "Unsupported value"],
             ),
             (
                 "expires some day",

@@ -1,22 +1,21 @@
 //! One effect, one guarded call (a release reads before it deletes), one deadline.
 
-use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
-use kube::{Api, Client, ResourceExt as _, core::DeserializeGuard};
-use landfall_api::{IP, IPSpec, ReservedFor, Use, VirtualIP, VirtualIPStatus, keys, name};
+use kube::{Api, Client, Resource as _, core::DeserializeGuard};
+use landfall_api::{VirtualIP, VirtualIPStatus};
 use serde_json::{Value, json};
 
 use super::{
-    effect::{Answer, Step, Tenure},
+    effect::{Answer, Step},
     observe,
-    view::ClaimView,
     world::is_clone,
 };
 use crate::{
     call::{Failure, creating, deleting, failure, found, guarded, patching},
-    object::{ObjectKey, Version},
-    services::observe::pool_label,
+    ledger::{self, Claim, Held, Live, LiveHolder, Then, Write},
+    object::ObjectKey,
 };
 
 /// Does one step for a `VirtualIP` against the API server.
@@ -45,10 +44,9 @@ impl Applier<'_> {
                 let patch = guarded(*version, json!({"metadata": {"finalizers": finalizers}}));
                 virtual_ip(self.virtual_ips(vip).patch(vip.name(), &patching(), &patch).await)
             }
-            Step::Take { addr, tenure } => self.take(*addr, tenure).await,
-            Step::Pass { addr, version, tenure } => self.pass(*addr, *version, tenure).await,
-            Step::EndReservation { addr, version } => {
-                self.write_claim(*addr, *version, json!({"spec": {"reservedFor": null}})).await
+            Step::Take { claim } => self.write(Write::Take { claim: claim.clone() }).await,
+            Step::Pass { claim } | Step::EndReservation { claim } => {
+                self.write(Write::Touch { claim: claim.clone() }).await
             }
             Step::Release { claim, copy } => self.release(vip, claim, copy).await,
             Step::Copy { copy } => {
@@ -82,100 +80,66 @@ impl Applier<'_> {
         }
     }
 
-    async fn take(&self, addr: IpAddr, tenure: &Tenure) -> Result<Answer, Failure> {
-        let holder = tenure.holder();
-        let mut ip = IP::new(
-            &name::of(addr),
-            IPSpec {
-                address: Some(addr.to_string()),
-                use_: Some(Use::LoadBalancer),
-                pool: pool(tenure),
-                holders: vec![holder.clone()],
-                reserved_for: reservation(tenure),
-            },
-        );
-        ip.annotations_mut().insert(keys::ANNOTATION_OWNER.to_owned(), owner(tenure));
-        for (key, value) in labels(tenure) {
-            if let Some(value) = value {
-                ip.labels_mut().insert(key.to_owned(), value);
-            }
-        }
-        claim(self.claims().create(&creating(), &ip).await)
+    async fn write(&self, write: Write) -> Result<Answer, Failure> {
+        write.perform(self.client).await.map(Answer::Ledger)
     }
 
-    /// All of it at once, so that nobody ever sees a claim that is half of each.
-    async fn pass(
-        &self,
-        addr: IpAddr,
-        version: Version,
-        tenure: &Tenure,
-    ) -> Result<Answer, Failure> {
-        let labels: serde_json::Map<String, Value> =
-            labels(tenure).into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
-        let patch = json!({
-            "metadata": {"labels": labels, "annotations": {keys::ANNOTATION_OWNER: owner(tenure)}},
-            "spec": {
-                "address": addr,
-                "use": Use::LoadBalancer,
-                "pool": pool(tenure),
-                "holders": [tenure.holder()],
-                "reservedFor": reservation(tenure),
-            },
-        });
-        self.write_claim(addr, version, patch).await
-    }
-
-    async fn write_claim(
-        &self,
-        addr: IpAddr,
-        version: Version,
-        patch: Value,
-    ) -> Result<Answer, Failure> {
-        let patch = guarded(version, patch);
-        claim(self.claims().patch(&name::of(addr), &patching(), &patch).await)
-    }
-
-    /// The order matters: the claim's version was known before, the others are read now, and the
-    /// deletion holds only for that very version.
     async fn release(
         &self,
         vip: &ObjectKey,
-        known: &ClaimView,
+        claim: &Claim,
         copy: &ObjectKey,
     ) -> Result<Answer, Failure> {
-        let live = found(self.virtual_ips(vip).get(vip.name()).await)?;
-        let readable = live.as_ref().is_none_or(|live| live.0.is_ok());
-        let live = live.and_then(observe::virtual_ip).filter(|live| known.is_of(live));
-        // Whoever cannot be read may well be the one that is named.
-        if !readable || live.as_ref().is_some_and(|live| !live.deleting) {
-            return Ok(Answer::Kept);
+        let released = ledger::Answer::Released { by: None };
+        let Some(holder) = claim.holders().first().filter(|holder| holder.key == *vip) else {
+            return Ok(Answer::Ledger(ledger::Answer::Kept));
+        };
+        let reader = VirtualIpReader { copy };
+        match ledger::release(self.client, &reader, (claim, holder), &Then::Free).await {
+            // What was to be deleted and is not there is as good as deleted.
+            Err(Failure::NotFound) => Ok(Answer::Ledger(released)),
+            result => result.map(Answer::Ledger),
         }
-        let copied = found(self.services(copy).get(copy.name()).await)?;
-        let in_use = copied.is_some_and(|copied| match &live {
-            Some(live) => is_clone(&copied, &live.uid),
-            None => observe::external_ips(&copied).contains(&known.addr),
-        });
-        if in_use {
-            return Ok(Answer::Kept);
-        }
-        let delete = deleting(&known.uid, Some(known.version));
-        match self.claims().delete(&name::of(known.addr), &delete).await {
-            Ok(_) => Ok(Answer::Released),
-            Err(error) => gone_is(Answer::Released, failure(&error)),
-        }
-    }
-
-    fn claims(&self) -> Api<IP> {
-        Api::all(self.client.clone())
     }
 
     fn services(&self, key: &ObjectKey) -> Api<Service> {
         Api::namespaced(self.client.clone(), key.namespace())
     }
 
-    /// One that cannot be read is no reason to fail.
     fn virtual_ips(&self, key: &ObjectKey) -> Api<DeserializeGuard<VirtualIP>> {
-        Api::namespaced(self.client.clone(), key.namespace())
+        virtual_ips(self.client, key)
+    }
+}
+
+/// One that cannot be read is no reason to fail.
+fn virtual_ips(client: &Client, key: &ObjectKey) -> Api<DeserializeGuard<VirtualIP>> {
+    Api::namespaced(client.clone(), key.namespace())
+}
+
+/// Reads a `VirtualIP` and its copy before it loses its address: the one must be gone or on its way
+/// out, and the other gone.
+struct VirtualIpReader<'a> {
+    copy: &'a ObjectKey,
+}
+
+impl LiveHolder for VirtualIpReader<'_> {
+    async fn read(&self, client: &Client, (claim, holder): Held<'_>) -> Result<Live, Failure> {
+        let key = &holder.key;
+        let object = found(virtual_ips(client, key).get(key.name()).await)?;
+        let uid = object.as_ref().and_then(|object| object.meta().uid.as_deref()).map(Arc::from);
+        let readable = object.as_ref().is_none_or(|object| object.0.is_ok());
+        let named = object.and_then(observe::virtual_ip).filter(|vip| claim.is_of(vip));
+        // One that cannot be read may well be the one that is named.
+        if !readable || named.as_ref().is_some_and(|vip| !vip.deleting) {
+            return Ok(Live { may_release: false, uid });
+        }
+        let services: Api<Service> = Api::namespaced(client.clone(), self.copy.namespace());
+        let copied = found(services.get(self.copy.name()).await)?;
+        let in_use = copied.is_some_and(|copied| match &named {
+            Some(vip) => is_clone(&copied, &vip.uid),
+            None => observe::external_ips(&copied).contains(&claim.addr),
+        });
+        Ok(Live { may_release: !in_use, uid })
     }
 }
 
@@ -197,83 +161,12 @@ fn fields(status: &VirtualIPStatus) -> Value {
     })
 }
 
-fn owner(tenure: &Tenure) -> String {
-    let holder = tenure.holder();
-    ObjectKey::new(holder.namespace.as_deref().unwrap_or_default(), &holder.name).to_string()
-}
-
-/// Exactly one of the two labels tells whose it is; the other goes. The one of a `VirtualIP` is there
-/// in any case, though it may name no mapping: by it such claims are found when nothing else is left.
-fn labels(tenure: &Tenure) -> [(&'static str, Option<String>); 2] {
-    let (mapping, group) = match tenure {
-        Tenure::VirtualIp { mapping, .. } => {
-            // A name that is too long for a label is left out, as for pools.
-            let name = mapping.as_deref().and_then(keys::ipgroup_label);
-            (Some(name.unwrap_or_default()), None)
-        }
-        Tenure::Service { pool, .. } => (None, pool_label(pool)),
-    };
-    [(keys::LABEL_GSM, mapping.map(str::to_owned)), (keys::LABEL_IPGROUP, group.map(str::to_owned))]
-}
-
-fn pool(tenure: &Tenure) -> Option<String> {
-    match tenure {
-        Tenure::VirtualIp { mapping, .. } => {
-            mapping.as_ref().map(|name| super::view::MappingView::pool_name(name).to_string())
-        }
-        Tenure::Service { pool, .. } => Some(pool.to_string()),
-    }
-}
-
-fn reservation(tenure: &Tenure) -> Option<ReservedFor> {
-    match tenure {
-        Tenure::VirtualIp { .. } => None,
-        Tenure::Service { holder, .. } => Some(ReservedFor {
-            namespace: holder.namespace.clone().unwrap_or_default(),
-            name: Some(holder.name.clone()),
-            expires: None,
-            retained: None,
-        }),
-    }
-}
-
 fn virtual_ip(written: kube::Result<DeserializeGuard<VirtualIP>>) -> Result<Answer, Failure> {
     let written = written.map_err(|error| failure(&error))?;
     Ok(Answer::VirtualIp(observe::virtual_ip(written)))
 }
 
-fn claim(written: kube::Result<IP>) -> Result<Answer, Failure> {
-    let written = written.map_err(|error| failure(&error))?;
-    let view = observe::claim(&DeserializeGuard(Ok(written)));
-    view.map(Answer::Claim)
-        .ok_or_else(|| Failure::Unknown("the answer names no address".to_owned()))
-}
-
 fn service(written: kube::Result<Service>) -> Result<Answer, Failure> {
     let written = written.map_err(|error| failure(&error))?;
     Ok(Answer::Service(Box::new(observe::service(written))))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use landfall_api::Holder;
-    use landfall_ipam::PoolName;
-
-    use super::*;
-
-    #[test]
-    fn the_label_tells_whose_a_claim_is_whatever_its_mapping_is_called() {
-        let long = "m".repeat(80);
-        let (gsm, ipgroup) = (keys::LABEL_GSM, keys::LABEL_IPGROUP);
-        for (mapping, expected) in [(Some("dmz"), "dmz"), (Some(&*long), ""), (None, "")] {
-            let holder = Holder::default();
-            let tenure = Tenure::VirtualIp { holder, mapping: mapping.map(Arc::from) };
-            assert_eq!(labels(&tenure), [(gsm, Some(expected.to_owned())), (ipgroup, None)]);
-        }
-        let pool = PoolName::new("IPGroup/dmz");
-        let tenure = Tenure::Service { holder: Holder::default(), pool };
-        assert_eq!(labels(&tenure), [(gsm, None), (ipgroup, Some("dmz".to_owned()))]);
-    }
 }

@@ -1,21 +1,18 @@
 //! What the planner asks for, and what came of it.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
-use landfall_api::{Holder, VirtualIPStatus};
-use landfall_ipam::PoolName;
+use landfall_api::VirtualIPStatus;
 use serde_json::Value;
 
-use super::{
-    apply::apply,
-    view::{ClaimView, VirtualIpView},
-};
+use super::{apply::apply, view::VirtualIpView};
 use crate::{
     call::Failure,
     engine::Call,
     event::Event,
+    ledger::{self, Claim},
     object::{ObjectKey, Version},
 };
 
@@ -30,18 +27,18 @@ pub(super) struct Effect {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     /// Write its status at exactly this version, and an event if there is one.
-    Status { version: Version, status: VirtualIPStatus, event: Option<Event> },
+    Status { version: Version, status: VirtualIPStatus, event: Option<Box<Event>> },
     /// Write its finalizers at exactly this version.
     Finalizers { version: Version, finalizers: Vec<String> },
     /// Create a claim: fails if anyone has the address.
-    Take { addr: IpAddr, tenure: Tenure },
-    /// Write a claim at exactly this version.
-    Pass { addr: IpAddr, version: Version, tenure: Tenure },
-    /// Take the reservation off a claim at exactly this version.
-    EndReservation { addr: IpAddr, version: Version },
+    Take { claim: Claim },
+    /// Write a claim at exactly the version that it is of.
+    Pass { claim: Claim },
+    /// Take the reservation off a claim, at exactly the version that it is of.
+    EndReservation { claim: Claim },
     /// Look at the `VirtualIP` and its copy live, and delete its claim at exactly this version if the
     /// one is gone or on its way out and the other gone.
-    Release { claim: ClaimView, copy: ObjectKey },
+    Release { claim: Claim, copy: ObjectKey },
     /// Make the copy.
     Copy { copy: Box<Service> },
     /// Change the copy at exactly this version.
@@ -114,10 +111,10 @@ impl Step {
     /// The address whose claim it writes.
     pub(super) const fn addr(&self) -> Option<IpAddr> {
         match self {
-            Self::Take { addr, .. }
-            | Self::Pass { addr, .. }
-            | Self::EndReservation { addr, .. }
-            | Self::Release { claim: ClaimView { addr, .. }, .. } => Some(*addr),
+            Self::Take { claim }
+            | Self::Pass { claim }
+            | Self::EndReservation { claim }
+            | Self::Release { claim, .. } => Some(claim.addr),
             Self::Status { .. }
             | Self::Finalizers { .. }
             | Self::Copy { .. }
@@ -125,23 +122,6 @@ impl Step {
             | Self::DropCopy { .. }
             | Self::Convert { .. }
             | Self::StopAsking { .. } => None,
-        }
-    }
-}
-
-/// What a claim is to say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Tenure {
-    /// It is the `VirtualIP`'s, given from this mapping.
-    VirtualIp { holder: Holder, mapping: Option<Arc<str>> },
-    /// It is the Service's, given from this pool, and kept for it even while it shows nothing.
-    Service { holder: Holder, pool: PoolName },
-}
-
-impl Tenure {
-    pub(super) const fn holder(&self) -> &Holder {
-        match self {
-            Self::VirtualIp { holder, .. } | Self::Service { holder, .. } => holder,
         }
     }
 }
@@ -178,11 +158,7 @@ impl Reason {
 pub(super) enum Answer {
     /// `None` if the answer could not be read; the watch will tell.
     VirtualIp(Option<VirtualIpView>),
-    Claim(ClaimView),
-    /// The claim is deleted.
-    Released,
-    /// The live read forbade the release.
-    Kept,
+    Ledger(ledger::Answer),
     Service(Box<Service>),
     /// It is deleted, or was gone already.
     ServiceGone,

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::core::v1::Service;
 use kube::core::DeserializeGuard;
 use landfall_api::{
-    GroupSegmentMapping, Holder, IP, IPGroupSpec, VirtualIP, convert,
-    keys::{ANNOTATION_MIGRATE, ANNOTATION_OWNER, LABEL_GSM},
-    name,
+    GroupSegmentMapping, IPGroupSpec, VirtualIP, convert, keys::ANNOTATION_MIGRATE,
 };
 
-use super::view::{ClaimView, MappingView, Named, VirtualIpView, Whose};
+use super::view::{MappingView, VirtualIpView};
 use crate::object::{ObjectKey, Version, uid};
 pub(super) use crate::services::observe::{external_ips, pool};
 
@@ -33,65 +31,6 @@ pub(super) fn virtual_ip(object: DeserializeGuard<VirtualIP>) -> Option<VirtualI
         wanted: object.spec.ip.filter(|ip| !ip.is_empty()),
         status,
     })
-}
-
-/// An `IP`, or `None` if its name is no address.
-pub(super) fn claim(object: &DeserializeGuard<IP>) -> Option<ClaimView> {
-    let (metadata, spec) = match &object.0 {
-        Ok(ip) => (&ip.metadata, Some(&ip.spec)),
-        Err(invalid) => (&invalid.metadata, None),
-    };
-    let addr = name::parse(metadata.name.as_deref()?).ok()?;
-    let whose = match spec {
-        None => Whose::Other("an IP object that cannot be read".to_owned()),
-        Some(spec) if !spec.holders.is_empty() => holders(&spec.holders),
-        Some(spec) if spec.reserved_for.is_some() => Whose::Kept,
-        Some(_) => owner(metadata),
-    };
-    Some(ClaimView {
-        addr,
-        uid: uid(metadata),
-        version: Version::of(metadata),
-        whose,
-        reserved: spec.and_then(|spec| spec.reserved_for.clone()),
-    })
-}
-
-fn holders(holders: &[Holder]) -> Whose {
-    let named = |holder: &Holder| {
-        let namespace = holder.namespace.as_deref()?;
-        Some(Named { key: ObjectKey::new(namespace, &holder.name), uid: holder.uid.clone() })
-    };
-    if let [holder] = holders
-        && holder.kind == KIND
-        && let Some(named) = named(holder)
-    {
-        return Whose::VirtualIp(named);
-    }
-    let services = holders.iter().map(|holder| named(holder).filter(|_| holder.kind == "Service"));
-    services.collect::<Option<Vec<_>>>().map_or_else(
-        || {
-            let names: Vec<_> =
-                holders.iter().map(|holder| format!("{} {}", holder.kind, holder.name)).collect();
-            Whose::Other(names.join(", "))
-        },
-        |named| Whose::Services { named, whole: true },
-    )
-}
-
-/// The original says it by annotation, and the label tells the kind.
-fn owner(metadata: &ObjectMeta) -> Whose {
-    let owner = metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_OWNER));
-    let Some(key) = owner.and_then(|owner| ObjectKey::parse(owner)) else {
-        return Whose::Other("an IP object that names nobody".to_owned());
-    };
-    let named = Named { key, uid: None };
-    let of_mapping = metadata.labels.as_ref().is_some_and(|all| all.contains_key(LABEL_GSM));
-    if of_mapping {
-        Whose::VirtualIp(named)
-    } else {
-        Whose::Services { named: vec![named], whole: false }
-    }
 }
 
 /// A `GroupSegmentMapping`. What is wrong with it is kept.

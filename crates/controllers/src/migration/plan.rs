@@ -9,19 +9,19 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use landfall_api::{
-    Holder, VirtualIP, VirtualIPStatus,
+    VirtualIP, VirtualIPStatus,
     keys::{FINALIZER_VIRTUALIP_IP, FINALIZER_VIRTUALIP_SERVICE},
     virtualip::State,
 };
 
 use super::{
-    effect::{Reason, Step, Tenure},
-    observe,
-    view::{CLONE_SUFFIX, ClaimView, MappingView, VirtualIpView},
+    effect::{Reason, Step},
+    view::{CLONE_SUFFIX, MappingView, VirtualIpView},
     world::World,
 };
 use crate::{
     event::{self, Event},
+    ledger::Claim,
     object::ObjectKey,
 };
 
@@ -110,12 +110,14 @@ fn hold(vip: &VirtualIpView, finalizer: &str) -> Option<Step> {
 
 /// Writes the status if it differs, and tells people of it if there is a reason.
 fn say(vip: &VirtualIpView, status: VirtualIPStatus, reason: Option<Reason>) -> Option<Step> {
-    let event = reason.map(|reason| Event {
-        about: event::about::<VirtualIP>(Some(vip.key.namespace()), vip.key.name(), &vip.uid),
-        action: "Migrate",
-        reason: reason.as_str().to_owned(),
-        message: status.message.clone().unwrap_or_default(),
-        warning: reason.is_warning(),
+    let event = reason.map(|reason| {
+        Box::new(Event {
+            about: event::about::<VirtualIP>(Some(vip.key.namespace()), vip.key.name(), &vip.uid),
+            action: "Migrate",
+            reason: reason.as_str().to_owned(),
+            message: status.message.clone().unwrap_or_default(),
+            warning: reason.is_warning(),
+        })
     });
     (status != vip.status).then_some(Step::Status { version: vip.version, status, event })
 }
@@ -139,20 +141,6 @@ pub(super) fn refused(vip: &VirtualIpView, step: &Step, reply: &str) -> Option<S
     }
 }
 
-/// The claim as the `VirtualIP` has it.
-fn tenure_of(vip: &VirtualIpView, mapping: Option<&MappingView>) -> Tenure {
-    Tenure::VirtualIp {
-        holder: Holder {
-            kind: observe::KIND.to_owned(),
-            namespace: Some(vip.key.namespace().to_owned()),
-            name: vip.key.name().to_owned(),
-            uid: Some(vip.uid.to_string()),
-            ..Holder::default()
-        },
-        mapping: mapping.map(|mapping| mapping.name.clone()),
-    }
-}
-
 /// The mapping that gave its address, else the one that covers it.
 fn mapping<'a>(world: &'a World, vip: &VirtualIpView, addr: IpAddr) -> Option<&'a MappingView> {
     let named = vip.status.gsm.as_deref();
@@ -160,6 +148,6 @@ fn mapping<'a>(world: &'a World, vip: &VirtualIpView, addr: IpAddr) -> Option<&'
 }
 
 /// Why an address cannot be had: who has it.
-fn held_by(claim: &ClaimView) -> String {
+fn held_by(claim: &Claim) -> String {
     format!("{} is held by {claim}", claim.addr)
 }

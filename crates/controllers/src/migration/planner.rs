@@ -16,7 +16,7 @@ use landfall_ipam::PoolName;
 use super::{
     effect::{Answer, Effect, Step},
     observe, plan,
-    view::{ClaimView, MappingView, VirtualIpView},
+    view::{MappingView, VirtualIpView},
     world::{World, shows},
 };
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
     call::Failure,
     engine::{Now, Report},
     event::Event,
+    ledger::{self, Claim},
     object::{ObjectKey, Version},
     services::view::PoolView,
     store::{Change, Put, Source, Watched},
@@ -38,7 +39,7 @@ pub(super) enum News {
     NoVirtualIps,
     Mappings(Watched<Arc<str>, MappingView>),
     Groups(Watched<PoolName, Box<PoolView>>),
-    Claims(Watched<IpAddr, ClaimView>),
+    Claims(Watched<IpAddr, Claim>),
     Services(Watched<ObjectKey, Box<Service>>),
 }
 
@@ -128,7 +129,7 @@ impl Planner {
         let written = result.is_ok();
         match result {
             Ok(answer) => {
-                let kept = matches!(answer, Answer::Kept);
+                let kept = matches!(answer, Answer::Ledger(ledger::Answer::Kept));
                 // What was refused is not forgotten because the status that says so was written.
                 if !kept && !matches!(step, Step::Status { .. }) {
                     self.setbacks.remove(&key);
@@ -153,7 +154,11 @@ impl Planner {
             self.world.services.unpin(&service);
         }
         self.dirty.insert(key);
-        if let Step::Status { event, .. } = step { event.filter(|_| written) } else { None }
+        if let Step::Status { event, .. } = step {
+            event.filter(|_| written).map(|event| *event)
+        } else {
+            None
+        }
     }
 
     fn set_back(&mut self, key: &ObjectKey, message: Option<String>, wait: Duration, now: Now) {
@@ -174,14 +179,14 @@ impl Planner {
                     self.virtual_ip_put(&key);
                 }
             }
-            Answer::Claim(claim) => {
+            Answer::Ledger(ledger::Answer::Claim(claim)) => {
                 let (addr, version) = (claim.addr, claim.version);
                 let put = self.world.claims.put(addr, version, claim, Source::Own);
                 if let Put::New(old) = put {
                     self.claim_put(addr, old.as_ref());
                 }
             }
-            Answer::Released => {
+            Answer::Ledger(ledger::Answer::Released { .. }) => {
                 if let Step::Release { claim, .. } = step
                     && let Some(old) = self.world.claims.deleted(&claim.addr, claim.version)
                 {
@@ -205,7 +210,7 @@ impl Planner {
                     self.wake_in(copy.namespace());
                 }
             }
-            Answer::VirtualIp(_) | Answer::Kept => {}
+            Answer::VirtualIp(_) | Answer::Ledger(_) => {}
         }
     }
 
@@ -282,7 +287,7 @@ impl Planner {
         }
     }
 
-    fn on_claims(&mut self, watched: Watched<IpAddr, ClaimView>) {
+    fn on_claims(&mut self, watched: Watched<IpAddr, Claim>) {
         let calls = &self.calls;
         let is_in_flight = |addr: &IpAddr| calls.values().any(|(about, _)| *about == Some(*addr));
         for change in self.world.claims.observe(watched, is_in_flight) {
@@ -296,20 +301,20 @@ impl Planner {
     }
 
     /// There is a newer version of a claim.
-    fn claim_put(&mut self, addr: IpAddr, old: Option<&ClaimView>) {
-        let key = self.world.claims.get(&addr).and_then(ClaimView::named_virtual_ip).cloned();
+    fn claim_put(&mut self, addr: IpAddr, old: Option<&Claim>) {
+        let key = self.world.claims.get(&addr).and_then(Claim::named_virtual_ip).cloned();
         if let Some(key) = &key {
             self.named.entry(key.clone()).or_default().insert(addr);
             self.dirty.insert(key.clone());
         }
-        let before = old.and_then(ClaimView::named_virtual_ip);
+        let before = old.and_then(Claim::named_virtual_ip);
         if let Some(before) = before.filter(|before| key.as_ref() != Some(before)) {
             self.forget(before, addr);
         }
         self.wake_about(addr);
     }
 
-    fn claim_left(&mut self, old: &ClaimView) {
+    fn claim_left(&mut self, old: &Claim) {
         if let Some(key) = old.named_virtual_ip() {
             self.forget(key, old.addr);
         }
@@ -344,7 +349,7 @@ impl Planner {
     fn no_longer_shown(&mut self, old: Option<&Service>) {
         let addrs = old.into_iter().flat_map(|old| shows(old).chain(observe::external_ips(old)));
         let claims = addrs.filter_map(|addr| self.world.claims.get(&addr));
-        self.dirty.extend(claims.filter_map(ClaimView::named_virtual_ip).cloned());
+        self.dirty.extend(claims.filter_map(Claim::named_virtual_ip).cloned());
     }
 
     /// A claim names a `VirtualIP` no longer.

@@ -5,16 +5,17 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::core::DeserializeGuard;
-use landfall_api::{GroupSegmentMapping, IP, IPGroup, IPSpec, VirtualIP};
+use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP};
 use serde_json::{Value, json};
 
 use super::{
-    effect::{Step, Tenure},
+    effect::Step,
     observe, plan,
-    view::{ClaimView, Named, VirtualIpView, Whose},
+    view::VirtualIpView,
     world::{World, is_clone, is_load_balancer, shows_something},
 };
 use crate::{
+    ledger::{Claim, object},
     object::{ObjectKey, Version},
     store::{Source, Watched},
 };
@@ -124,7 +125,7 @@ impl Cluster {
             "spec": spec,
         });
         let object: IP = serde_json::from_value(object).unwrap();
-        let mut view = observe::claim(&DeserializeGuard(Ok(object))).unwrap();
+        let mut view = object::read(&DeserializeGuard(Ok(object))).unwrap();
         view.uid = "uid-of-claim".into();
         self.put_claim(view);
         self
@@ -137,7 +138,7 @@ impl Cluster {
         self
     }
 
-    fn put_claim(&mut self, mut view: ClaimView) {
+    fn put_claim(&mut self, mut view: Claim) {
         view.version = self.next_version();
         self.world.claims.put(view.addr, view.version, view, Source::Watch);
     }
@@ -241,18 +242,13 @@ impl Cluster {
                     self.put_virtual_ip(VirtualIpView { finalizers, ..vip.clone() });
                 }
             }
-            Step::Take { addr, tenure } => {
-                assert!(self.world.claims.get(addr).is_none(), "taken twice");
-                self.put_claim(claim_of(*addr, tenure));
+            Step::Take { claim } => {
+                assert!(self.world.claims.get(&claim.addr).is_none(), "taken twice");
+                self.put_claim(claim.clone());
             }
-            Step::Pass { addr, version, tenure } => {
-                assert_eq!(self.world.claims.get(addr).unwrap().version, *version);
-                self.put_claim(claim_of(*addr, tenure));
-            }
-            Step::EndReservation { addr, version } => {
-                let claim = self.world.claims.get(addr).unwrap().clone();
-                assert_eq!(claim.version, *version);
-                self.put_claim(ClaimView { reserved: None, ..claim });
+            Step::Pass { claim } | Step::EndReservation { claim } => {
+                assert_eq!(self.world.claims.get(&claim.addr).unwrap().version, claim.version);
+                self.put_claim(claim.clone());
             }
             Step::Release { claim, .. } => {
                 assert!(claim.is_of(vip), "{vip:?} gives up {claim:?}");
@@ -303,20 +299,4 @@ fn merge(object: &mut Value, patch: &Value) {
             merge(fields.entry(key).or_insert(Value::Null), change);
         }
     }
-}
-
-fn claim_of(addr: IpAddr, tenure: &Tenure) -> ClaimView {
-    let holder = tenure.holder();
-    let namespace = holder.namespace.clone().unwrap();
-    let named = Named { key: ObjectKey::new(&namespace, &holder.name), uid: holder.uid.clone() };
-    let spec = IPSpec::default();
-    let (whose, reserved) = match tenure {
-        Tenure::VirtualIp { .. } => (Whose::VirtualIp(named), spec.reserved_for),
-        Tenure::Service { .. } => {
-            let kept = json!({"namespace": namespace, "name": holder.name});
-            let whose = Whose::Services { named: vec![named], whole: true };
-            (whose, serde_json::from_value(kept).unwrap())
-        }
-    };
-    ClaimView { addr, uid: "uid-of-claim".into(), version: Version::default(), whose, reserved }
 }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{self, error::SendError};
 use super::{observe, planner::News};
 use crate::{
     kinds::{self, Served},
+    ledger::object as claim,
     object::{ObjectKey, Version},
     readiness::Listed,
     store::Watched,
@@ -93,7 +94,7 @@ pub(super) async fn claims(client: Client, news: mpsc::Sender<News>, listed: Lis
             Event::Init => Some(Watched::ListBegins),
             Event::InitDone => Some(Watched::ListEnds),
             Event::Apply(ip) | Event::InitApply(ip) => {
-                observe::claim(&ip).map(|claim| Watched::Present(claim.addr, claim.version, claim))
+                claim::read(&ip).map(|claim| Watched::Present(claim.addr, claim.version, claim))
             }
             Event::Delete(ip) => {
                 let version = Version::of(ip.meta());

@@ -7,9 +7,9 @@ use landfall_ipam::{Book, Pool, PoolName};
 
 use super::{
     observe,
-    view::{ClaimView, MappingView, VirtualIpView},
+    view::{MappingView, VirtualIpView},
 };
-use crate::{object::ObjectKey, services::view::PoolView, store::Store};
+use crate::{ledger::Claim, object::ObjectKey, services::view::PoolView, store::Store};
 
 /// The newest known objects.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) struct World {
     pub virtual_ips: Store<ObjectKey, VirtualIpView>,
     pub mappings: Store<Arc<str>, MappingView>,
     pub groups: Store<PoolName, PoolView>,
-    pub claims: Store<IpAddr, ClaimView>,
+    pub claims: Store<IpAddr, Claim>,
     pub services: Store<ObjectKey, Service>,
 }
 
@@ -105,7 +105,7 @@ impl World {
     pub(super) fn claims_of<'a>(
         &'a self,
         vip: &'a VirtualIpView,
-    ) -> impl Iterator<Item = &'a ClaimView> {
+    ) -> impl Iterator<Item = &'a Claim> {
         self.claims.values().filter(|claim| claim.is_of(vip))
     }
 

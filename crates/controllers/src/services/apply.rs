@@ -1,23 +1,22 @@
 //! One effect, one guarded call; a release reads before it deletes.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
-use kube::{Api, Client, ResourceExt as _, core::DeserializeGuard};
-use landfall_api::{IP, IPGroup, IPGroupStatus, IPSpec, Use, keys, name};
-use landfall_ipam::PoolName;
+use kube::{Api, Client, core::DeserializeGuard};
+use landfall_api::{IPGroup, IPGroupStatus};
 use serde_json::{Value, json};
 
 use super::{
     annotate,
-    effect::{Answer, Effect, Then},
+    effect::{Answer, Effect},
     lean::LeanService,
     observe,
-    view::{ClaimView, HolderView},
     wish::may_release,
 };
 use crate::{
-    call::{Failure, creating, deleting, failure, found, guarded, guarded_by_uid, patching},
+    call::{Failure, failure, found, guarded, guarded_by_uid, patching},
+    ledger::{self, Held, Live, LiveHolder},
     object::{ObjectKey, Version},
 };
 
@@ -25,11 +24,7 @@ use crate::{
 pub(super) async fn apply(client: &Client, effect: &Effect) -> Result<Answer, Failure> {
     let applier = Applier { client };
     match effect {
-        Effect::Take { addr, pool, holder } => applier.take(*addr, pool.as_ref(), holder).await,
-        Effect::Touch { addr, version, pool, holders, end_reservation, .. } => {
-            let end = *end_reservation;
-            applier.touch(*addr, *version, pool.as_ref(), holders, end).await
-        }
+        Effect::Claim { write, .. } => write.perform(client).await.map(Answer::Ledger),
         Effect::Publish { key, uid, version, ingress, conditions, .. } => {
             let mut status = json!({ "conditions": conditions });
             if let (Some(addrs), Some(fields)) = (ingress, status.as_object_mut()) {
@@ -54,22 +49,12 @@ pub(super) async fn apply(client: &Client, effect: &Effect) -> Result<Answer, Fa
             }
             applier.patch_service(key, uid, *version, patch).await
         }
-        Effect::Release { claim, holder, then, annotated } => {
-            applier.release(claim, holder, then, *annotated).await
-        }
-        Effect::Expire { addr, uid, version } => {
-            applier.delete(*addr, uid, *version).await?;
-            Ok(Answer::Released { by: None })
-        }
-        Effect::LookAtClaim { addr, .. } => {
-            Ok(match found(applier.claims().get(&name::of(*addr)).await)? {
-                Some(ip) => claim(ip)?,
-                None => Answer::NoClaim,
-            })
+        Effect::Release { claim, holder, then, annotated, .. } => {
+            let reader = ServiceReader { annotated: *annotated };
+            ledger::release(client, &reader, (claim, holder), then).await.map(Answer::Ledger)
         }
         Effect::LookAtService { key, .. } => {
-            let live = found(applier.services(key).get(key.name()).await)?;
-            let live: Option<Service> = live.map(Into::into);
+            let live = live(client, key).await?;
             Ok(live.as_ref().map_or(Answer::NoService, seen_service))
         }
         Effect::PoolStatus { object, version, status, .. } => {
@@ -109,129 +94,6 @@ impl Applier<'_> {
         Ok(seen_service(&written.map_err(|error| failure(&error))?.into()))
     }
 
-    async fn take(
-        &self,
-        addr: IpAddr,
-        pool: Option<&PoolName>,
-        holder: &HolderView,
-    ) -> Result<Answer, Failure> {
-        let mut ip = IP::new(
-            &name::of(addr),
-            IPSpec {
-                address: Some(addr.to_string()),
-                use_: Some(Use::LoadBalancer),
-                pool: pool.map(ToString::to_string),
-                holders: vec![observe::holder_object(holder)],
-                reserved_for: None,
-            },
-        );
-        ip.annotations_mut().insert(keys::ANNOTATION_OWNER.to_owned(), holder.key.to_string());
-        if let Some(group) = pool.and_then(observe::pool_label) {
-            ip.labels_mut().insert(keys::LABEL_IPGROUP.to_owned(), group.to_owned());
-        }
-        match self.claims().create(&creating(), &ip).await.map_err(|error| failure(&error)) {
-            Ok(ip) => claim(ip),
-            // For a create this can only mean that the kind itself is missing.
-            Err(Failure::NotFound) => Err(Failure::Refused(
-                "the API server does not know the kind IP; apply deploy/crds".to_owned(),
-            )),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    async fn touch(
-        &self,
-        addr: IpAddr,
-        version: Version,
-        pool: Option<&PoolName>,
-        holders: &[HolderView],
-        end_reservation: bool,
-    ) -> Result<Answer, Failure> {
-        let owner = holders.first().map(|holder| holder.key.to_string());
-        let in_short = observe::holders_in_short(holders);
-        let objects: Vec<_> = holders.iter().map(observe::holder_object).collect();
-        let mut spec = json!({
-            "address": addr,
-            "use": Use::LoadBalancer,
-            "pool": pool.map(PoolName::as_str),
-            "holders": objects,
-        });
-        if end_reservation && let Some(fields) = spec.as_object_mut() {
-            fields.insert("reservedFor".to_owned(), Value::Null);
-        }
-        let annotations =
-            json!({keys::ANNOTATION_OWNER: owner, keys::ANNOTATION_HOLDERS: in_short});
-        self.patch_claim(
-            addr,
-            version,
-            json!({"metadata": {"annotations": annotations}, "spec": spec}),
-        )
-        .await
-    }
-
-    async fn patch_claim(
-        &self,
-        addr: IpAddr,
-        version: Version,
-        patch: Value,
-    ) -> Result<Answer, Failure> {
-        let patch = guarded(version, patch);
-        let patched = self.claims().patch(&name::of(addr), &patching(), &patch).await;
-        claim(patched.map_err(|error| failure(&error))?)
-    }
-
-    /// The order matters: the claim's version was known before, the holder is read now, and the
-    /// deletion holds only for that very version.
-    async fn release(
-        &self,
-        known: &ClaimView,
-        holder: &HolderView,
-        then: &Then,
-        annotated: bool,
-    ) -> Result<Answer, Failure> {
-        let object = found(self.services(&holder.key).get(holder.key.name()).await)?;
-        let object: Option<Service> = object.map(Into::into);
-        let live = object.as_ref().and_then(observe::service);
-        let live = live.map(|live| if annotated { live } else { live.without_annotation() });
-        let hidden = !object.as_ref().and_then(observe::leftover).is_some_and(|left| left.marked);
-        if !hidden || !may_release(live.as_ref(), holder, known) {
-            return Ok(Answer::Kept);
-        }
-        let others = known.holders_without(holder);
-        if !others.is_empty() {
-            let pool = known.pool.as_ref();
-            return self.touch(known.addr, known.version, pool, &others, false).await;
-        }
-        let uid = object.as_ref().and_then(|object| object.metadata.uid.as_deref());
-        let gone = object.is_none() || holder.uid.as_deref().is_some_and(|old| Some(old) != uid);
-        let reservation = match then {
-            Then::Reserve(reservation) => Some(reservation),
-            Then::RetainIfGone(reservation) => Some(reservation).filter(|_| gone),
-            Then::Free => None,
-        };
-        let Some(reservation) = reservation else {
-            self.delete(known.addr, &known.uid, known.version).await?;
-            let uid = object.and_then(|service| service.metadata.uid).map(Arc::from);
-            let by = uid.filter(|uid| holder.uid.as_ref().is_none_or(|of_holder| of_holder == uid));
-            return Ok(Answer::Released { by });
-        };
-        let annotations = json!({keys::ANNOTATION_OWNER: null, keys::ANNOTATION_HOLDERS: null});
-        let patch = json!({
-            "metadata": {"annotations": annotations},
-            "spec": {
-                "use": Use::Reserved,
-                "holders": null,
-                "reservedFor": observe::reservation_object(reservation),
-            },
-        });
-        self.patch_claim(known.addr, known.version, patch).await
-    }
-
-    async fn delete(&self, addr: IpAddr, uid: &str, version: Version) -> Result<(), Failure> {
-        let deleted = self.claims().delete(&name::of(addr), &deleting(uid, Some(version))).await;
-        deleted.map(drop).map_err(|error| failure(&error))
-    }
-
     async fn pool_status(
         &self,
         object: &str,
@@ -258,19 +120,38 @@ impl Applier<'_> {
         Ok(Answer::Pool(Box::new(observe::pool(&DeserializeGuard(Ok(group))))))
     }
 
-    fn claims(&self) -> Api<IP> {
-        Api::all(self.client.clone())
-    }
-
     fn services(&self, key: &ObjectKey) -> Api<LeanService> {
-        Api::namespaced(self.client.clone(), key.namespace())
+        services(self.client, key)
     }
 }
 
-fn claim(ip: IP) -> Result<Answer, Failure> {
-    let view: Option<ClaimView> = observe::claim(&DeserializeGuard(Ok(ip)));
-    view.map(Answer::Claim)
-        .ok_or_else(|| Failure::Unknown("the answer names no address".to_owned()))
+/// Reads a Service before it loses an address.
+struct ServiceReader {
+    /// Whether what it shows in kube-vip's annotation counts.
+    annotated: bool,
+}
+
+impl LiveHolder for ServiceReader {
+    async fn read(&self, client: &Client, (claim, holder): Held<'_>) -> Result<Live, Failure> {
+        let object = live(client, &holder.key).await?;
+        let view = object.as_ref().and_then(observe::service);
+        let view = view.map(|view| if self.annotated { view } else { view.without_annotation() });
+        let hidden = !object.as_ref().and_then(observe::leftover).is_some_and(|left| left.marked);
+        Ok(Live {
+            may_release: hidden && may_release(view.as_ref(), holder, claim),
+            uid: object.and_then(|object| object.metadata.uid).map(Arc::from),
+        })
+    }
+}
+
+fn services(client: &Client, key: &ObjectKey) -> Api<LeanService> {
+    Api::namespaced(client.clone(), key.namespace())
+}
+
+/// The Service as it is now.
+async fn live(client: &Client, key: &ObjectKey) -> Result<Option<Service>, Failure> {
+    let live = found(services(client, key).get(key.name()).await)?;
+    Ok(live.map(Into::into))
 }
 
 fn seen_service(object: &Service) -> Answer {

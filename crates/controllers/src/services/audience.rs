@@ -2,8 +2,10 @@
 
 use landfall_ipam::Clash;
 
-use super::view::{ForeignAddress, Reservation};
-use crate::object::ObjectKey;
+use crate::{
+    ledger::{ForeignAddress, Reservation},
+    object::ObjectKey,
+};
 
 /// Those who read what is said about a Service: its namespace, which may not be told who is in others.
 #[derive(Clone, Copy, Debug)]

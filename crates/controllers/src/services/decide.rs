@@ -15,10 +15,11 @@ pub(super) use self::{
 };
 use super::{
     audience::Audience,
-    view::{ClaimView, HolderView, Place, Request, ServiceView},
+    view::{Place, Request, ServiceView},
     wish::could_want,
-    world::{Busy, World},
+    world::World,
 };
+use crate::ledger::{Claim, HolderEntry, Phase};
 
 mod pools;
 mod shown;
@@ -155,7 +156,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
             leased(family).or_else(|| asked(family)).or_else(other)
         };
         addrs = families.filter_map(has).collect();
-        later |= addrs.iter().any(|addr| world.is_busy(*addr));
+        later |= addrs.iter().any(|addr| world.is_in_flight(*addr));
     }
     for slot in beside {
         match slot {
@@ -185,7 +186,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
 }
 
 /// Whether the Service shows an address of the family that no pool gave it.
-fn is_written_by_hand(service: &ServiceView, claims: &[&ClaimView], family: Family) -> bool {
+fn is_written_by_hand(service: &ServiceView, claims: &[&Claim], family: Family) -> bool {
     let mut shown = service.shows.iter().filter(|addr| Family::of(**addr) == family);
     shown.any(|addr| !claims.iter().any(|claim| claim.addr == *addr && claim.pool.is_some()))
 }
@@ -194,7 +195,7 @@ fn is_written_by_hand(service: &ServiceView, claims: &[&ClaimView], family: Fami
 fn slot(
     world: &World,
     service: &ServiceView,
-    claims: &[&ClaimView],
+    claims: &[&Claim],
     family: Family,
     takes: &Takes,
 ) -> (Slot, Option<Refusal>) {
@@ -202,7 +203,7 @@ fn slot(
     // In a status it is no lease but no address at all. One that a pool of ours covers was given by
     // us, before we knew better.
     let is_nothing = |addr: &IpAddr| {
-        is_lease(*addr) && !is_leased(service, *addr) && world.book.pool_of(*addr).is_some()
+        is_lease(*addr) && !is_leased(service, *addr) && world.ledger.book.pool_of(*addr).is_some()
     };
     let shown = shown.filter(|addr| !is_nothing(addr));
     let lost = shown.and_then(|addr| no_longer_shared(world, service, addr));
@@ -235,9 +236,10 @@ fn slot(
             Some(addr) if is_lease(addr) && place(world, service, &[]) == Place::Annotation => {
                 return (Slot::Leased(addr), None);
             }
-            Some(addr) if world.is_busy(addr) => {
+            Some(addr) if world.is_in_flight(addr) => {
                 // Until that is known it keeps the one it has.
-                let kept = current(service, claims, family).filter(|kept| !world.is_busy(*kept));
+                let kept =
+                    current(service, claims, family).filter(|kept| !world.is_in_flight(*kept));
                 return (kept.map_or(Slot::Later, |_| Slot::Settling), None);
             }
             Some(addr) => match requested(world, service, addr, takes) {
@@ -271,7 +273,7 @@ fn slot(
     }
     let external = shown::external(world, service, family);
     if let Some(addr) = external {
-        let slot = if world.is_busy(addr) {
+        let slot = if world.is_in_flight(addr) {
             Ok(Slot::Later)
         } else {
             requested(world, service, addr, takes)
@@ -299,7 +301,7 @@ fn no_longer_shared(world: &World, service: &ServiceView, addr: IpAddr) -> Optio
 
 fn sharing_refused(
     addr: IpAddr,
-    holder: &HolderView,
+    holder: &HolderEntry,
     clash: Clash,
     audience: Audience<'_>,
 ) -> Refusal {
@@ -309,7 +311,7 @@ fn sharing_refused(
 /// The Service with the terms on which it may share: its own, else those of a namespace that lets all
 /// its Services share, as long as it does and for as long after as the Service has an address so.
 pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView {
-    let recorded = |shares: fn(&HolderView) -> bool| {
+    let recorded = |shares: fn(&HolderEntry) -> bool| {
         let claims = world.claims_naming(&service);
         let mut holders = claims.filter_map(|claim| claim.holder(&service));
         holders.any(shares)
@@ -322,12 +324,12 @@ pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView
         };
         let with_all = world.tenancy.inherited_keys_share_everywhere
             || service.in_status().iter().any(unclaimed)
-            || recorded(HolderView::shares_with_all);
+            || recorded(HolderEntry::shares_with_all);
         if with_all {
             service.terms = Some(Arc::new(terms.with_all()));
         }
     } else if service.terms.is_none()
-        && (recorded(HolderView::shares_by_map)
+        && (recorded(HolderEntry::shares_by_map)
             || (world.namespace_allows_sharing(service.key.namespace())
                 && place(world, &service, &[]) == Place::Annotation))
     {
@@ -365,7 +367,7 @@ fn shared(
     if key == keys::SHARING_KEY_BY_MAP && family == Family::V6 {
         return None;
     }
-    let addrs = world.sharing.of(key);
+    let addrs = world.ledger.under_sharing_key(key);
     let mut addrs: Vec<_> = addrs.filter(|addr| Family::of(**addr) == family).collect();
     let mut views = pools.iter().filter_map(|(_, view)| *view);
     let first = views.find(|view| is_meant_for(world, view, service));
@@ -375,7 +377,7 @@ fn shared(
     for addr in addrs {
         // Whoever takes it now may be one to share it with. If not, there is nothing to wait for,
         // and somebody younger might take what is left meanwhile.
-        let claim = world.claim_to_be(*addr);
+        let claim = world.ledger.claim_to_be(*addr);
         if claim.is_none_or(|claim| may_be_given(world, claim, service).is_err()) {
             continue;
         }
@@ -383,7 +385,7 @@ fn shared(
             let view = (*view).filter(|view| is_open_to(view, service))?;
             serves(world, view, service).ok()?;
             within_quota(world, view, service, Some(*addr), takes).ok()?;
-            world.book.offers(name, *addr).ok()?;
+            world.ledger.book.offers(name, *addr).ok()?;
             Some(name)
         });
         if let Some(pool) = served {
@@ -396,23 +398,23 @@ fn shared(
 
 /// A claimed address, unless a call about its claim is under way.
 fn has(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
-    match world.busy.get(&addr) {
-        Some(Busy::Writing(Some(to_be))) if to_be.holder(service).is_some() => Slot::Settling,
-        _ => under_way(world, addr).unwrap_or(Slot::Has(addr)),
-    }
+    let under_way = under_way(world, addr);
+    let stays = matches!(under_way, Some(Slot::Soon))
+        && world.ledger.claim_to_be(addr).is_some_and(|to_be| to_be.holder(service).is_some());
+    if stays { Slot::Settling } else { under_way.unwrap_or(Slot::Has(addr)) }
 }
 
 /// What an address comes to that a Service can have once a call about its claim has ended, if there
 /// is one.
 fn under_way(world: &World, addr: IpAddr) -> Option<Slot> {
-    Some(match world.busy.get(&addr)? {
-        Busy::Writing(_) => Slot::Soon,
-        Busy::Looking { .. } => Slot::Later,
+    Some(match world.ledger.in_flight(addr)?.phase {
+        Phase::Held | Phase::Writing => Slot::Soon,
+        Phase::ReadDue(_) | Phase::Reading => Slot::Later,
     })
 }
 
 /// The claimed address that the Service shows, else the lowest one kept for it.
-fn current(service: &ServiceView, claims: &[&ClaimView], family: Family) -> Option<IpAddr> {
+fn current(service: &ServiceView, claims: &[&Claim], family: Family) -> Option<IpAddr> {
     let mut of_family: Vec<IpAddr> =
         claims.iter().map(|claim| claim.addr).filter(|addr| Family::of(*addr) == family).collect();
     of_family.sort_unstable();
@@ -421,18 +423,18 @@ fn current(service: &ServiceView, claims: &[&ClaimView], family: Family) -> Opti
 }
 
 /// Whether the Service may have an address together with those who have it.
-fn may_join(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
+fn may_join(world: &World, claim: &Claim, service: &ServiceView) -> Result<(), Refusal> {
     let (addr, audience) = (claim.addr, world.audience(service));
-    let full = claim.holders().len() >= Holder::MOST;
+    let full = claim.services().len() >= Holder::MOST;
     // Who shares by leave of its namespace needs that of all the others' as well.
-    let namespace_allows_sharing = |holder: &HolderView| {
+    let namespace_allows_sharing = |holder: &HolderEntry| {
         !holder.shares_by_map() || world.namespace_allows_sharing(holder.key.namespace())
     };
-    let all_agree = claim.holders().iter().all(namespace_allows_sharing);
-    if claim.holders().is_empty() || service.terms.is_none() || full || !all_agree {
+    let all_agree = claim.services().iter().all(namespace_allows_sharing);
+    if claim.services().is_empty() || service.terms.is_none() || full || !all_agree {
         return Err(Refusal::TakenBy(addr, claim.described(audience)));
     }
-    if let Some(kept) = claim.reserved.as_ref().filter(|kept| !kept.is_for(&service.key)) {
+    if let Some(kept) = claim.reserved.as_ref().filter(|kept| !kept.is_for_service(&service.key)) {
         return Err(Refusal::Reserved(addr, audience.reservation(kept)));
     }
     let clash = claim.clash(service);
@@ -441,7 +443,7 @@ fn may_join(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(
 
 /// Whether it may be given to the Service beside its holders: what somebody outside the ledger has
 /// never is.
-fn may_be_given(world: &World, claim: &ClaimView, service: &ServiceView) -> Result<(), Refusal> {
+fn may_be_given(world: &World, claim: &Claim, service: &ServiceView) -> Result<(), Refusal> {
     may_join(world, claim, service)?;
     let foreign_address = world.foreign_address(claim.addr, service);
     let text = |foreign_address| world.audience(service).foreign_address(foreign_address);
@@ -465,7 +467,7 @@ fn any(
             if let Some(lease) = view.leases.of(family) {
                 return Ok(lease);
             }
-            let first = world.book.first_free(&name, family, service.pools.is_some());
+            let first = world.ledger.book.first_free(&name, family, service.pools.is_some());
             // A quota is in the way only of what the pool would give.
             if matches!(first, Ok(_) | Err(Verdict::Full(_))) {
                 within_quota(world, view, service, None, takes)?;
@@ -489,19 +491,19 @@ fn any(
 
 /// What a Service gets once an address that waits for a deleted one is given up.
 fn after(world: &World, retained: IpAddr) -> Slot {
-    if world.is_busy(retained) { Slot::Later } else { Slot::After(retained) }
+    if world.is_in_flight(retained) { Slot::Later } else { Slot::After(retained) }
 }
 
 /// The address that the Service has, or one of the pools that it asks for since it got that one.
 fn to_asked_pools(
     world: &World,
     service: &ServiceView,
-    claims: &[&ClaimView],
+    claims: &[&Claim],
     has_now: IpAddr,
     takes: &Takes,
 ) -> (Slot, Option<Refusal>) {
     let stays = || has(world, service, has_now);
-    let holder = |claim: &ClaimView| claim.holder(service).cloned();
+    let holder = |claim: &Claim| claim.holder(service).cloned();
     let Some(asked) = service.pools.as_ref().filter(|_| !service.pools_left) else {
         return (stays(), None);
     };
@@ -518,7 +520,7 @@ fn to_asked_pools(
     let changed = holder(claim).is_some_and(|holder| holder.asked_pools != *asked);
     let covers = |name: &PoolName| {
         claim.pool.as_ref() == Some(name)
-            || world.book.pool(name).is_some_and(|pool| pool.contains(has_now))
+            || world.ledger.book.pool(name).is_some_and(|pool| pool.contains(has_now))
     };
     if !changed || !service.shows.contains(&has_now) || asked.iter().any(covers) {
         return (stays(), None);

@@ -11,8 +11,8 @@ use std::{
 
 use landfall_ipam::PoolName;
 
-use super::{decide::serves_namespace, view::ForeignAddress, world::World};
-use crate::object::ObjectKey;
+use super::{decide::serves_namespace, world::World};
+use crate::{ledger::ForeignAddress, object::ObjectKey};
 
 /// A Service that lists addresses, by its name and uid.
 pub(super) type Lister = (ObjectKey, Arc<str>);
@@ -99,7 +99,7 @@ impl Externals {
             let counted = self.counted.get(namespace);
             let counts = move |addr: &IpAddr| counted.is_some_and(|all| all.contains(addr));
             let open = listed.iter().filter(move |(addr, _)| !counts(addr));
-            let known = open.filter(|(addr, _)| world.book.pool_of(**addr).is_some());
+            let known = open.filter(|(addr, _)| world.ledger.book.pool_of(**addr).is_some());
             known.filter_map(|(addr, services)| Some((*addr, &services.first()?.0)))
         })
     }
@@ -129,17 +129,17 @@ impl World {
             }
             let right = covering.find(|view| {
                 let limit = self.limit_of(&view.name, namespace);
-                let held = self.given.count(&(view.name.clone(), namespace.to_owned()));
+                let held = self.ledger.count(&view.name, namespace);
                 let held = held.saturating_add(in_quota.get(&view.name).map_or(0, BTreeSet::len));
                 let room = limit.is_none_or(|limit| {
-                    self.counts(&view.name, namespace, *addr)
+                    self.ledger.counts(&view.name, namespace, *addr)
                         || held < usize::try_from(limit).unwrap_or(usize::MAX)
                 });
                 room && serves_namespace(self, view, namespace).is_ok()
             });
             if let Some(view) = right {
                 counted.insert(*addr);
-                if !self.counts(&view.name, namespace, *addr) {
+                if !self.ledger.counts(&view.name, namespace, *addr) {
                     in_quota.entry(view.name.clone()).or_default().insert(*addr);
                 }
             }
@@ -163,13 +163,15 @@ impl World {
         let of_namespace = |foreign_address: &ForeignAddress| matches!(foreign_address, ForeignAddress::External(key, _) if key.namespace() == namespace);
         for addr in before.union(&counted) {
             let old: Vec<_> =
-                self.outside.of(addr).filter(|who| of_namespace(who)).cloned().collect();
+                self.ledger.outside.of(addr).filter(|who| of_namespace(who)).cloned().collect();
             for foreign_address in old {
-                self.outside.remove(addr, &foreign_address);
+                self.ledger.outside.remove(addr, &foreign_address);
             }
             let services = listed.get(addr).into_iter().flatten();
             for (key, uid) in services.filter(|_| counted.contains(addr)) {
-                self.outside.insert(*addr, ForeignAddress::External(key.clone(), uid.clone()));
+                self.ledger
+                    .outside
+                    .insert(*addr, ForeignAddress::External(key.clone(), uid.clone()));
             }
             weighed.changed.push(*addr);
         }

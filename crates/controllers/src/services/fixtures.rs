@@ -3,13 +3,17 @@
 use std::{net::IpAddr, sync::Arc};
 
 use jiff::Timestamp;
+use landfall_api::Use;
 use landfall_ipam::{Family, Terms};
 
 use super::{
     status::holder_now,
-    view::{ClaimView, HolderView, Place, Request, ServiceView, Tenure},
+    view::{Place, Request, ServiceView},
 };
-use crate::object::{ObjectKey, Version};
+use crate::{
+    ledger::{Claim, HolderEntry, Tenure},
+    object::{ObjectKey, Version},
+};
 
 pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -48,19 +52,20 @@ pub(super) fn service(key: &str) -> ServiceView {
     }
 }
 
-pub(super) fn holder_of(service: &ServiceView) -> HolderView {
+pub(super) fn holder_of(service: &ServiceView) -> HolderEntry {
     holder_now(service)
 }
 
 /// A claim on an address that these hold.
-pub(super) fn claim_of(addr: IpAddr, services: &[&ServiceView]) -> ClaimView {
-    ClaimView {
+pub(super) fn claim_of(addr: IpAddr, services: &[&ServiceView]) -> Claim {
+    Claim {
         addr,
         uid: Arc::from(format!("uid-of-{addr}")),
         version: Version(1),
+        purpose: Use::LoadBalancer,
         pool: None,
         reserved: None,
-        tenure: Tenure::Services(services.iter().map(|service| holder_of(service)).collect()),
+        tenure: Tenure::Held(services.iter().map(|service| holder_of(service)).collect()),
     }
 }
 

@@ -15,9 +15,12 @@ use super::{
     fuzzing::{self, seen_claim, seen_pool, seen_service},
     observe,
     sim::{KINDS, Sim, Stored},
-    view::{PoolView, Request, ServiceView, Tenure},
+    view::{PoolView, Request, ServiceView},
 };
-use crate::object::ObjectKey;
+use crate::{
+    ledger::{Tenure, object},
+    object::ObjectKey,
+};
 
 /// Names of fields that mean something somewhere.
 const FIELDS: &[&str] = &[
@@ -516,11 +519,11 @@ proptest! {
         };
         let claims: ObjectList<DeserializeGuard<IP>> =
             serde_json::from_value(items(&|index| format!("10.0.0.{index}"))).unwrap();
-        prop_assert_eq!(claims.items.iter().filter_map(observe::claim).count(), specs.len());
+        prop_assert_eq!(claims.items.iter().filter_map(object::read).count(), specs.len());
         for claim in &claims.items {
             let unreadable = matches!(
-                observe::claim(claim).unwrap().tenure,
-                Tenure::Nobody(words) if words.contains("cannot be read")
+                object::read(claim).unwrap().tenure,
+                Tenure::Nobody(text) if text.contains("cannot be read")
             );
             prop_assert_eq!(unreadable, claim.0.is_err(), "it takes its address all the same");
         }

@@ -11,16 +11,17 @@ use serde_json::Value;
 use super::{
     audience::Audience,
     observe,
-    view::{ClaimView, PoolView, ServiceView},
+    view::{PoolView, ServiceView},
 };
+use crate::ledger::{Claim, object};
 
 /// Reads an object as a watch does; `None` where the API server would never have let it in.
 pub(super) fn seen_service(object: Value) -> Option<ServiceView> {
     observe::service(&serde_json::from_value::<Service>(object).ok()?)
 }
 
-pub(super) fn seen_claim(object: Value) -> Option<ClaimView> {
-    observe::claim(&serde_json::from_value::<DeserializeGuard<IP>>(object).ok()?)
+pub(super) fn seen_claim(object: Value) -> Option<Claim> {
+    object::read(&serde_json::from_value::<DeserializeGuard<IP>>(object).ok()?)
 }
 
 pub(super) fn seen_pool(object: Value) -> Option<PoolView> {

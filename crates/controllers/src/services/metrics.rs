@@ -133,7 +133,7 @@ impl Metrics {
         for view in planner.world().pools_in_order() {
             let pool = view.name.to_string();
             for family in AddressFamily::BOTH {
-                let count = planner.world().book.count_of(&view.name, family);
+                let count = planner.world().ledger.book.count_of(&view.name, family);
                 for (state, value) in
                     [("capacity", count.capacity), ("used", count.used), ("free", count.free)]
                 {

@@ -8,13 +8,12 @@ use k8s_openapi::{
         discovery::v1::EndpointSlice,
         networking::v1::ServiceCIDR,
     },
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time},
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::core::{DeserializeGuard, Selector};
 use landfall_api::{
-    Holder, IP, IPGroup, IPGroupSpec, IPGroupStatus, ReservedFor, Use, VirtualIP, convert,
-    keys::{self, ANNOTATION_KUBE_VIP_ADDRESSES, ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
-    name,
+    IPGroup, IPGroupSpec, IPGroupStatus, VirtualIP, convert,
+    keys::{self, ANNOTATION_KUBE_VIP_ADDRESSES},
     virtualip::State,
 };
 use landfall_ipam::{AddrBlock, AddrSet, Family, PoolName};
@@ -23,18 +22,15 @@ use self::{kube_vip::KubeVipMarks, request::Pools};
 use super::{
     classes::Classes,
     status,
-    view::{
-        ClaimView, FinalizerOwner, HolderView, Leftover, Place, PoolSource, PoolView, Request,
-        Reservation, ServiceView, Setter, Tenure,
-    },
+    view::{FinalizerOwner, Leftover, Place, PoolSource, PoolView, Request, ServiceView, Setter},
 };
-use crate::object::{ObjectKey, Version, created, label, uid};
+use crate::{
+    ledger::object::IPGROUP,
+    object::{ObjectKey, Version, created, uid},
+};
 
 pub(super) mod kube_vip;
 mod request;
-
-/// The kind of pool an `IPGroup` is, as it stands in a claim's `spec.pool`.
-const POOL_KIND: &str = "IPGroup";
 
 /// A Service, or `None` if it is not of type `LoadBalancer`: then the planner need not know it.
 pub(crate) fn service(object: &Service) -> Option<ServiceView> {
@@ -194,101 +190,6 @@ pub(super) fn virtual_ip(
     (ObjectKey::of(metadata), Version::of(metadata), addr.filter(|_| !done))
 }
 
-/// An `IP`, or `None` if its name is no address: then it takes none.
-pub(super) fn claim(object: &DeserializeGuard<IP>) -> Option<ClaimView> {
-    let (metadata, spec) = match &object.0 {
-        Ok(ip) => (&ip.metadata, Ok(&ip.spec)),
-        Err(invalid) => (&invalid.metadata, Err(&invalid.error)),
-    };
-    let addr = name::parse(metadata.name.as_deref()?).ok()?;
-    let tenure = match spec {
-        Err(error) => Tenure::Nobody(format!("an IP object that cannot be read ({error})")),
-        Ok(spec) if !spec.holders.is_empty() => tenure(&spec.holders),
-        Ok(spec) if spec.reserved_for.is_some() => Tenure::Services(Vec::new()),
-        Ok(spec) if spec.use_ == Some(Use::Reserved) => {
-            Tenure::Other("a reservation for nobody".to_owned())
-        }
-        Ok(_) => legacy_tenure(metadata),
-    };
-    let reserved = spec.ok().and_then(|spec| spec.reserved_for.as_ref()).map(|to| Reservation {
-        namespace: to.namespace.clone(),
-        name: to.name.clone(),
-        expires: to.expires.as_ref().map(|time| time.0),
-        retained: to.retained == Some(true),
-    });
-    let labelled = || label(metadata, LABEL_IPGROUP).map(|group| format!("{POOL_KIND}/{group}"));
-    let pool = spec.ok().and_then(|spec| spec.pool.clone()).or_else(labelled);
-    Some(ClaimView {
-        addr,
-        uid: uid(metadata),
-        version: Version::of(metadata),
-        pool: pool.map(|pool| PoolName::new(&pool)),
-        reserved,
-        tenure,
-    })
-}
-
-fn tenure(holders: &[Holder]) -> Tenure {
-    // What is collected by trial gets room for four, and almost every claim has one holder.
-    let mut views = Vec::with_capacity(holders.len());
-    views.extend(holders.iter().map_while(holder));
-    let all = views.len() == holders.len();
-    all.then_some(views).map_or_else(
-        || {
-            let names: Vec<_> = holders
-                .iter()
-                .map(|holder| match &holder.namespace {
-                    Some(namespace) => format!("{} {namespace}/{}", holder.kind, holder.name),
-                    None => format!("{} {}", holder.kind, holder.name),
-                })
-                .collect();
-            Tenure::Other(names.join(", "))
-        },
-        Tenure::Services,
-    )
-}
-
-fn holder(holder: &Holder) -> Option<HolderView> {
-    let namespace = holder.namespace.as_deref().filter(|_| holder.kind == "Service")?;
-    Some(HolderView {
-        key: ObjectKey::new(namespace, &holder.name),
-        uid: holder.uid.as_deref().map(Arc::from),
-        class: holder.load_balancer_class.as_deref().map(Arc::from),
-        seen: holder.seen_version.as_deref().map(|seen| Version::read(Some(seen))),
-        terms: convert::holder_terms(holder).map(Arc::new),
-        asked_pools: holder.asked_pools.iter().map(|name| PoolName::new(name)).collect(),
-        replaces: holder.replaces.as_deref().and_then(|text| text.parse().ok()),
-        legacy: false,
-    })
-}
-
-/// Whose a claim with an empty spec is: the original operator kept that in label and annotation.
-fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
-    let owner = metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_OWNER));
-    match owner {
-        // The owner text has no kind: with the label `gsm` it is a VirtualIP's.
-        Some(owner) if label(metadata, LABEL_GSM).is_some() => {
-            Tenure::Other(format!("VirtualIP {owner}"))
-        }
-        Some(owner) => ObjectKey::parse(owner).map_or_else(
-            || Tenure::Nobody(format!("an IP object whose owner reads {owner:?}")),
-            |key| {
-                Tenure::Services(vec![HolderView {
-                    key,
-                    uid: None,
-                    class: None,
-                    seen: None,
-                    terms: None,
-                    asked_pools: Vec::new(),
-                    replaces: None,
-                    legacy: true,
-                }])
-            },
-        ),
-        None => Tenure::Nobody("an IP object that names no holder".to_owned()),
-    }
-}
-
 /// An `IPGroup`. Whatever is wrong with it is kept, part by part, for its condition.
 pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
     let metadata = match &object.0 {
@@ -296,7 +197,7 @@ pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
         Err(invalid) => &invalid.metadata,
     };
     let object_name = metadata.name.as_deref().unwrap_or_default().into();
-    let name = PoolName::new(&format!("{POOL_KIND}/{object_name}"));
+    let name = PoolName::new(&format!("{IPGROUP}/{object_name}"));
     let mut view = PoolView::empty(name.clone(), PoolSource::IpGroups, object_name, uid(metadata));
     view.version = Version::of(metadata);
     view.status = Some(IPGroupStatus::default());
@@ -361,49 +262,6 @@ fn ranges_in_short(ranges: &[String]) -> Option<String> {
 
 fn ignored(spec: &IPGroupSpec) -> Vec<&'static str> {
     spec.announce.as_ref().map(|_| "announce").into_iter().collect()
-}
-
-/// A holder as it is written into a claim.
-pub(crate) fn holder_object(view: &HolderView) -> Holder {
-    let terms = view.terms.as_deref().cloned().unwrap_or_default();
-    Holder {
-        kind: "Service".to_owned(),
-        namespace: Some(view.key.namespace().to_owned()),
-        name: view.key.name().to_owned(),
-        uid: view.uid.as_deref().map(str::to_owned),
-        ports: terms.ports,
-        sharing_key: terms.key,
-        sharing_with: terms.with,
-        local_traffic: terms.local.then_some(true),
-        selector: terms.selector,
-        other_pods: terms.other_pods.then_some(true),
-        asked_pools: view.asked_pools.iter().map(ToString::to_string).collect(),
-        replaces: view.replaces.map(|addr| addr.to_string()),
-        load_balancer_class: view.class.as_deref().map(str::to_owned),
-        seen_version: view.seen.map(|seen| seen.to_string()),
-    }
-}
-
-/// Several holders in one column: the first and how many more. One alone needs no such text.
-pub(super) fn holders_in_short(holders: &[HolderView]) -> Option<String> {
-    let (first, others) = holders.split_first().filter(|(_, others)| !others.is_empty())?;
-    Some(format!("{} +{}", first.key, others.len()))
-}
-
-/// A reservation as it is written into a claim.
-pub(super) fn reservation_object(view: &Reservation) -> ReservedFor {
-    ReservedFor {
-        namespace: view.namespace.clone(),
-        name: view.name.clone(),
-        expires: view.expires.map(Time),
-        retained: view.retained.then_some(true),
-    }
-}
-
-/// The value of the label `ipgroup` for a pool, where its name fits into a label.
-pub(crate) fn pool_label(pool: &PoolName) -> Option<&str> {
-    let group = pool.as_str().strip_prefix(POOL_KIND)?.strip_prefix('/')?;
-    keys::ipgroup_label(group)
 }
 
 #[cfg(test)]

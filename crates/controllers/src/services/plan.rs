@@ -11,6 +11,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use landfall_api::HolderKind;
 use landfall_ipam::{PoolName, Reason, Refusal};
 
 pub use self::repair::RepairMode;
@@ -21,30 +22,29 @@ use self::{
 pub(super) use self::{news::News, repair::summary};
 use super::{
     decide::{self, Decision, decide},
-    effect::{Effect, Then},
+    effect::Effect,
     permissions::KUBE_VIP_NAMESPACE,
     status,
-    view::{
-        ClaimView, HolderView, Leftover, Place, PoolView, Request, Reservation, ServiceView, Tenure,
-    },
+    view::{Leftover, Place, PoolView, Request, ServiceView},
     waiting::{Turn, Wait, Waiting},
     wish::could_want,
-    world::{AnnotatedServices, Busy, Tenancy, World},
+    world::{AnnotatedServices, Tenancy, World},
 };
 use crate::{
     absent::Absent,
     backoff::Backoff,
     engine::{Now, Plan},
+    ledger::{Claim, HolderEntry, Reservation, Then, Write},
     object::ObjectKey,
 };
 
 mod claims;
 mod confirm;
-mod counts;
 mod damp;
 mod due;
 mod freed;
 mod hold;
+mod ledger;
 mod news;
 mod pools;
 mod publish;
@@ -106,32 +106,22 @@ pub(super) struct Planner {
     calls: BTreeMap<ObjectKey, u32>,
     /// Services to look at live at this uptime.
     looks: BTreeMap<ObjectKey, Duration>,
-    /// Claims to look at live at this uptime.
-    claim_looks: BTreeMap<IpAddr, Duration>,
     /// Services that wait for a call about an address to end.
     later: BTreeSet<ObjectKey>,
     waiting: Waiting,
-    /// Addresses to look at live once the call about them has ended.
-    reread: BTreeSet<IpAddr>,
     /// What those will take whose turn has come while a call about them is under way.
     holds: Holds,
     /// Addresses that became free since the last plan.
     freed: BTreeSet<IpAddr>,
     /// Those who waited and for whom something changed since the last plan.
     woken: BTreeSet<Turn>,
-    /// Reservations that nobody uses, by when they end.
-    expiries: BTreeSet<(Timestamp, IpAddr)>,
-    /// When the next of them ends.
-    expiry_at: Option<Duration>,
     /// Services that claims name and that are not there.
     absent: Absent,
     pending_reads: PendingReads,
     reminders: Reminders,
     annotations: Annotations,
     damper: Damper,
-    /// Addresses of orphans with a release under way: the watch may show it before the answer comes.
-    collecting: BTreeSet<IpAddr>,
-    /// How many claims of such were released.
+    /// How many claims of Services that did not come back were released.
     collected: u64,
     settings: Settings,
     repair: Repair,
@@ -142,8 +132,6 @@ pub(super) struct Planner {
     service_delays: BTreeMap<ObjectKey, (Backoff, Option<Refusal>)>,
     /// Failed tries to take off Services what was left on them. They hold up nothing else.
     clean_up_delays: BTreeMap<ObjectKey, Backoff>,
-    /// Releases that the live read forbade.
-    release_delays: BTreeMap<IpAddr, Backoff>,
     /// How often in a row other calls failed.
     tries: Tries,
     pool_next: BTreeMap<PoolName, Duration>,
@@ -187,7 +175,9 @@ impl Planner {
     /// Looks at everything anew, as after gaining leadership.
     pub(super) fn reconsider_all(&mut self) {
         let known = self.world.services.keys().chain(self.world.leftovers.keys());
-        let keys: Vec<_> = known.chain(self.world.held.keys()).cloned().collect();
+        let holders = self.world.ledger.holders();
+        let held = holders.filter(|holder| holder.kind == HolderKind::Service);
+        let keys: Vec<_> = known.chain(held.map(|holder| &holder.key)).cloned().collect();
         for key in keys {
             self.mark(&key);
         }
@@ -246,18 +236,15 @@ impl Planner {
     /// What is left to do, for the message of a test that never comes to rest.
     #[cfg(test)]
     pub(super) fn memory(&self) -> String {
-        let counts: Vec<_> =
-            self.world.book.pools().map(|pool| self.world.book.count(&pool.name)).collect();
+        let book = &self.world.ledger.book;
+        let counts: Vec<_> = book.pools().map(|pool| book.count(&pool.name)).collect();
         format!(
-            "due {:?}, claims {:?}, busy {:?}, shown {:?}, calls {:?}, looks {:?}, delays {:?} {:?}, {counts:?}",
+            "due {:?}, {}, calls {:?}, looks {:?}, delays {:?}, {counts:?}",
             self.next_due(),
-            self.world.claims,
-            self.world.busy,
-            self.world.shown,
+            self.world.ledger.memory(),
             self.calls,
             self.looks,
             self.service_delays,
-            self.release_delays,
         )
     }
 
@@ -388,7 +375,7 @@ impl Planner {
         } else {
             self.wait(service, refusals, now);
         }
-        let inherited: Vec<ClaimView> = addrs
+        let inherited: Vec<Claim> = addrs
             .iter()
             .filter_map(|addr| self.world.claim(*addr))
             .filter(|claim| claim.left_by_namesake(service))
@@ -400,7 +387,7 @@ impl Planner {
             }
             return;
         }
-        let fresh: Vec<ClaimView> = addrs
+        let fresh: Vec<Claim> = addrs
             .iter()
             .filter(|addr| !service.shows.contains(addr))
             .filter_map(|addr| self.world.claim(*addr).cloned())
@@ -489,14 +476,14 @@ impl Planner {
         now: Now,
         effects: &mut Vec<Effect>,
     ) {
-        let held: Vec<_> = self.world.held.of(key).copied().collect();
+        let held = self.world.ledger.held_by_service(key);
         for addr in held.into_iter().filter(|addr| !keep.contains(addr)) {
-            let delayed = self.release_delays.get(&addr).is_some_and(|delay| delay.holds(now));
-            if delayed || self.world.is_busy(addr) || self.world.is_a_virtual_ips(addr) {
+            let delayed = self.world.ledger.release_delay(addr, now).is_some();
+            if delayed || self.world.is_in_flight(addr) || self.world.is_a_virtual_ips(addr) {
                 continue;
             }
             let Some(claim) = self.world.claim(addr) else { continue };
-            let Some(holder) = claim.holders().iter().find(|holder| holder.key == *key) else {
+            let Some(holder) = claim.services().iter().find(|holder| holder.key == *key) else {
                 continue;
             };
             let until =
@@ -504,6 +491,7 @@ impl Planner {
             let then = match (&claim.reserved, until) {
                 (Some(reservation), _) => Then::Reserve(reservation.clone()),
                 (None, Some(expires)) => Then::RetainIfGone(Reservation {
+                    kind: HolderKind::Service,
                     namespace: key.namespace().to_owned(),
                     name: Some(key.name().to_owned()),
                     expires: Some(expires),
@@ -512,14 +500,12 @@ impl Planner {
                 (None, None) => Then::Free,
             };
             let (claim, holder) = (claim.clone(), holder.clone());
-            if self.absent.is_orphaned(key) {
-                self.collecting.insert(addr);
-            }
-            let to_be = then.leaves(&claim, &holder).map(Box::new);
+            let orphaned = self.absent.is_orphaned(key);
             let service = self.world.services.get(key);
             let annotated = service.is_none_or(|view| self.world.is_announced_by_kube_vip(view));
-            effects.push(Effect::Release { claim, holder, then, annotated });
-            self.world.busy.insert(addr, Busy::Writing(to_be));
+            self.world.ledger.give_up(&claim, &holder, &then);
+            self.on_ledger_changes();
+            effects.push(Effect::Release { claim, holder, then, annotated, orphaned });
         }
     }
 
@@ -530,7 +516,7 @@ impl Planner {
 }
 
 /// Whether the Service itself could still want an address that a claim keeps for it.
-fn wants(service: &ServiceView, claim: &ClaimView) -> bool {
+fn wants(service: &ServiceView, claim: &Claim) -> bool {
     claim.holder(service).is_some_and(|holder| could_want(service, holder, claim))
 }
 

@@ -5,15 +5,18 @@ use std::{
     net::IpAddr,
 };
 
-use landfall_api::Finding;
+use landfall_api::{Finding, Use};
 use landfall_ipam::{ClaimFact, Family, HolderFact, PoolName, Violation, check};
 
 use super::{
     decide::{is_known, with_terms},
-    view::{ClaimView, HolderView, Leftover, ServiceView, Tenure},
+    view::{Leftover, ServiceView},
     world::World,
 };
-use crate::object::ObjectKey;
+use crate::{
+    ledger::{Claim, HolderEntry, Tenure},
+    object::ObjectKey,
+};
 
 /// Something that should not be, for people and for whoever mends it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +34,7 @@ pub(super) struct Found {
 pub(super) fn findings(world: &World) -> Vec<Found> {
     let mut names = BTreeMap::new();
     let claims: Vec<_> =
-        world.claims.values().filter_map(|claim| claim_fact(world, claim, &mut names)).collect();
+        world.ledger.claims().filter_map(|claim| claim_fact(world, claim, &mut names)).collect();
     let holders: Vec<_> = world
         .services
         .values()
@@ -51,7 +54,7 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
     let compared = violations.map(|violation| {
         let (addr, ids) = parts(violation);
         let keys = ids.into_iter().filter_map(|id| names.get(id).cloned()).collect();
-        let pool = pool_of(world, addr);
+        let pool = world.ledger.pool_of(addr);
         Found {
             finding: violation.into(),
             addr: Some(addr),
@@ -69,7 +72,11 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
         finding: Finding::FinalizerLeft,
         addr: None,
         keys: vec![key.clone()],
-        pool: world.held.of(key).next().and_then(|addr| pool_of(world, *addr)),
+        pool: world
+            .ledger
+            .held_by_service(key)
+            .first()
+            .and_then(|addr| world.ledger.pool_of(*addr)),
         text: format!("Service {key} carries the finalizer of a replaced operator"),
     });
     let several = world.services.values().map(|service| world.as_here(service));
@@ -79,7 +86,7 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
         finding: Finding::ExternalIPIgnored,
         addr: Some(addr),
         keys: Vec::new(),
-        pool: pool_of(world, addr),
+        pool: world.ledger.pool_of(addr),
         text: format!(
             "Service {key} has {addr} in spec.externalIPs, to which its namespace has no right"
         ),
@@ -99,16 +106,11 @@ fn several_shown(world: &World, service: &ServiceView) -> Vec<Found> {
             finding: Finding::SeveralShown,
             addr: Some(addr),
             keys: vec![service.key.clone()],
-            pool: pool_of(world, addr),
+            pool: world.ledger.pool_of(addr),
             text: format!("Service {} shows {}", service.key, text.join(", ")),
         })
     });
     found.collect()
-}
-
-fn pool_of(world: &World, addr: IpAddr) -> Option<PoolName> {
-    let covering = world.book.pool_of(addr).map(|pool| pool.name.clone());
-    covering.or_else(|| world.claim(addr)?.pool.clone())
 }
 
 fn parts(violation: &Violation) -> (IpAddr, Vec<&str>) {
@@ -154,27 +156,30 @@ fn holder_fact(
 /// A claim, unless it is none of a Service's business.
 fn claim_fact(
     world: &World,
-    claim: &ClaimView,
+    claim: &Claim,
     names: &mut BTreeMap<String, ObjectKey>,
 ) -> Option<ClaimFact> {
     let addr = claim.addr;
+    if !claim.is_of_services() || world.is_a_virtual_ips(addr) {
+        return None;
+    }
     match &claim.tenure {
         Tenure::Other(_) => None,
-        _ if world.is_a_virtual_ips(addr) => None,
         Tenure::Nobody(_) => Some(ClaimFact { addr, holders: Vec::new(), reserved: false }),
-        Tenure::Services(holders) => {
+        Tenure::Held(holders) => {
             let ids = holders.iter().map(|holder| {
                 let id = name_of(world, holder);
                 names.insert(id.clone(), holder.key.clone());
                 id
             });
-            let reserved = claim.reserved.is_some();
+            // An administrator may keep it for nobody.
+            let reserved = claim.reserved.is_some() || claim.purpose == Use::Reserved;
             Some(ClaimFact { addr, holders: ids.collect(), reserved })
         }
     }
 }
 
-fn name_of(world: &World, holder: &HolderView) -> String {
+fn name_of(world: &World, holder: &HolderEntry) -> String {
     let key = &holder.key;
     match world.services.get(key) {
         Some(service) if !holder.is(service) => format!("a former Service {key}"),

@@ -14,21 +14,20 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use kube::core::DeserializeGuard;
-use landfall_api::{
-    Holder, IP, IPGroup, IPGroupSpec, IPSpec, Use, keys::ANNOTATION_ADDRESSES, name,
-};
-use landfall_ipam::{AddrRange, Family};
+use landfall_api::{IPGroup, IPGroupSpec, Use, keys::ANNOTATION_ADDRESSES};
+use landfall_ipam::{AddrRange, Family, PoolName};
 
 use super::{
     effect::{Answer, Effect},
     observe,
     plan::{News, Planner},
     status::holder_now,
-    view::{ClaimView, ForeignAddress, ForeignKind, PoolSource, PoolView, ServiceView},
+    view::{ForeignKind, PoolSource, PoolView, ServiceView},
 };
 use crate::{
     call::Failure,
     engine::{Now, Plan, Report},
+    ledger::{self, Claim, ForeignAddress, Write},
     object::{ObjectKey, Version},
     store::Watched,
 };
@@ -74,9 +73,12 @@ impl PlannerRig {
             let mut service = rig.service(Family::of(addr), None);
             shown(&mut service, &[addr]);
             let view = observe::service(&service);
-            let holder = view.as_ref().map(holder_now);
-            let holders = holder.iter().map(observe::holder_object).collect();
-            claims.extend(observe::claim(&rig.claim(addr, "IPGroup/bench", holders)));
+            let pool = Some(PoolName::new("IPGroup/bench"));
+            claims.extend(view.as_ref().map(|view| Claim {
+                uid: format!("uid-of-{addr}").into(),
+                version: Version(rig.next_version()),
+                ..Claim::new(addr, Use::LoadBalancer, pool, holder_now(view))
+            }));
             services.extend(view);
         }
         rig.list(claims, services);
@@ -173,15 +175,12 @@ impl PlannerRig {
     /// Does a call, and says what the watches will tell of it. Nobody else writes, so no call fails.
     fn call(&mut self, effect: &Effect) -> (Result<Answer, Failure>, Vec<News>) {
         match effect {
-            Effect::Take { addr, pool, holder } => {
-                let holders = vec![observe::holder_object(holder)];
-                let pool = pool.as_ref().map_or("", |pool| pool.as_str());
-                self.written_claim(*addr, pool, holders)
-            }
-            Effect::Touch { addr, pool, holders, .. } => {
-                let pool = pool.as_ref().map_or("", |pool| pool.as_str());
-                let holders = holders.iter().map(observe::holder_object).collect();
-                self.written_claim(*addr, pool, holders)
+            Effect::Claim { write: Write::Take { claim } | Write::Touch { claim }, .. } => {
+                let mut claim = claim.clone();
+                claim.uid = format!("uid-of-{}", claim.addr).into();
+                claim.version = Version(self.next_version());
+                let echo = Watched::Present(claim.addr, claim.version, claim.clone());
+                (Ok(Answer::Ledger(ledger::Answer::Claim(claim))), vec![News::Claims(echo)])
             }
             Effect::Publish { key, ingress, conditions, .. } => {
                 let version = self.next_version();
@@ -197,10 +196,11 @@ impl PlannerRig {
                 let answer = observe::service(service).map_or(Answer::NoService, Answer::Service);
                 (Ok(answer), watched(service))
             }
-            Effect::Release { claim: ClaimView { addr, .. }, .. } | Effect::Expire { addr, .. } => {
+            Effect::Release { claim: Claim { addr, .. }, .. }
+            | Effect::Claim { write: Write::Expire { addr, .. }, .. } => {
                 let version = Version(self.next_version());
                 let gone = News::Claims(Watched::Gone(*addr, version));
-                (Ok(Answer::Released { by: None }), vec![gone])
+                (Ok(Answer::Ledger(ledger::Answer::Released { by: None })), vec![gone])
             }
             Effect::PoolStatus { status, .. } => {
                 self.pool.status = Some(status.clone());
@@ -214,42 +214,15 @@ impl PlannerRig {
                 (Err(Failure::NotFound), Vec::new())
             }
             // What nobody else writes need not be looked at.
-            Effect::LookAtClaim { .. } | Effect::LookAtService { .. } => {
+            Effect::Claim { write: Write::Read { .. }, .. } | Effect::LookAtService { .. } => {
                 (Err(Failure::NotSent), Vec::new())
             }
         }
     }
 
-    fn written_claim(
-        &mut self,
-        addr: IpAddr,
-        pool: &str,
-        holders: Vec<Holder>,
-    ) -> (Result<Answer, Failure>, Vec<News>) {
-        let Some(view) = observe::claim(&self.claim(addr, pool, holders)) else {
-            return (Err(Failure::NotFound), Vec::new());
-        };
-        let echo = News::Claims(Watched::Present(addr, view.version, view.clone()));
-        (Ok(Answer::Claim(view)), vec![echo])
-    }
-
     fn written_pool(&mut self) -> PoolView {
         self.pool.metadata.resource_version = Some(self.next_version().to_string());
         observe::pool(&DeserializeGuard(Ok(self.pool.clone())))
-    }
-
-    fn claim(&mut self, addr: IpAddr, pool: &str, holders: Vec<Holder>) -> DeserializeGuard<IP> {
-        let spec = IPSpec {
-            address: Some(addr.to_string()),
-            use_: Some(Use::LoadBalancer),
-            pool: Some(pool.to_owned()),
-            holders,
-            reserved_for: None,
-        };
-        let mut ip = IP::new(&name::of(addr), spec);
-        ip.metadata.uid = Some(format!("uid-of-{addr}"));
-        ip.metadata.resource_version = Some(self.next_version().to_string());
-        DeserializeGuard(Ok(ip))
     }
 
     fn service(&mut self, family: Family, asks: Option<IpAddr>) -> Service {
@@ -282,7 +255,7 @@ impl PlannerRig {
     }
 
     /// Every watch lists once.
-    fn list(&mut self, claims: Vec<ClaimView>, services: Vec<ServiceView>) {
+    fn list(&mut self, claims: Vec<Claim>, services: Vec<ServiceView>) {
         let pool = self.written_pool();
         let mut hear = |news| self.planner.on_news(news);
         hear(News::Claims(Watched::ListBegins));

@@ -269,8 +269,8 @@ impl Sim {
     }
 
     /// Whether an operator counts on something happening to the claim on an address.
-    pub(super) fn is_busy(&self, operator: usize, addr: IpAddr) -> bool {
-        self.operators[operator].planner.world().is_busy(addr)
+    pub(super) fn is_in_flight(&self, operator: usize, addr: IpAddr) -> bool {
+        self.operators[operator].planner.world().is_in_flight(addr)
     }
 
     pub(super) fn calls(&self, operator: usize) -> usize {

@@ -12,7 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use landfall_api::{
-    FamilyCount, IPGroup, IPGroupStatus, WaitingService,
+    FamilyCount, HolderKind, IPGroup, IPGroupStatus, WaitingService,
     condition::{self, Status},
     keys::{CONDITION_ALLOCATED, CONDITION_CONSISTENT, CONDITION_OVERLAPS, CONDITION_READY},
 };
@@ -22,12 +22,13 @@ use super::{
     decide::{is_known, is_lease},
     plan::summary,
     repair::Found,
-    view::{HolderView, PoolSource, PoolView, ServiceView},
+    view::{PoolSource, PoolView, ServiceView},
     waiting::Waiting,
     world::World,
 };
 use crate::{
     event::{self, Event},
+    ledger::HolderEntry,
     object::ObjectKey,
 };
 
@@ -97,7 +98,7 @@ impl ConditionText {
                     )
                 }));
                 let pool = world.claim(*addr).and_then(|claim| claim.pool.clone());
-                if world.book.pool_of(*addr).is_none() {
+                if world.ledger.book.pool_of(*addr).is_none() {
                     outside = true;
                     format!("{addr}, which no pool covers any more")
                 } else {
@@ -247,16 +248,14 @@ fn bounded(mut text: String) -> String {
 }
 
 /// The entry that names a Service in a claim, as it is known now.
-pub(crate) fn holder_now(service: &ServiceView) -> HolderView {
-    HolderView {
-        key: service.key.clone(),
+pub(crate) fn holder_now(service: &ServiceView) -> HolderEntry {
+    HolderEntry {
         uid: Some(service.uid.clone()),
         class: service.class.clone(),
         seen: Some(service.version),
         terms: service.terms.clone(),
         asked_pools: service.pools.clone().filter(|_| !service.pools_left).unwrap_or_default(),
-        replaces: None,
-        legacy: false,
+        ..HolderEntry::new(HolderKind::Service, service.key.clone())
     }
 }
 

@@ -1,17 +1,17 @@
 //! What the planner knows of the cluster: small views of our own types.
 
-use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::Selector;
 use landfall_api::{
-    IPGroupStatus, Quota, keys,
+    IPGroupStatus, Quota,
     kube_vip::{Leases, PoolMap, Scope},
 };
-use landfall_ipam::{Clash, Family, Party, Pool, PoolName, Refusal, Terms, clash};
+use landfall_ipam::{Family, Pool, PoolName, Refusal, Terms};
 
-use super::{audience::Audience, classes::Classes};
+use super::classes::Classes;
 use crate::object::{ObjectKey, Version};
 
 /// What a Service asks for beyond "an address".
@@ -194,189 +194,6 @@ pub(super) enum Setter {
     Former,
 }
 
-/// One holder named by a claim. Lossless, because a claim is written back whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HolderView {
-    pub key: ObjectKey,
-    /// Missing in claims of the original operator.
-    pub uid: Option<Arc<str>>,
-    pub class: Option<Arc<str>>,
-    /// The Service's version at which its wish was judged when the claim was made or touched.
-    pub seen: Option<Version>,
-    /// On which terms it has the address; others may join on terms that do not clash.
-    pub terms: Option<Arc<Terms>>,
-    /// The pools that it asked for when it got the address.
-    pub asked_pools: Vec<PoolName>,
-    /// The address that this one is to take the place of.
-    pub replaces: Option<IpAddr>,
-    /// Read from label and annotation of the original operator, which served every class.
-    pub legacy: bool,
-}
-
-impl HolderView {
-    /// Its side of a sharing.
-    pub(crate) fn party(&self) -> Party<'_> {
-        (self.key.namespace(), self.terms.as_deref())
-    }
-
-    /// Whether it has the address on the terms of a namespace that lets all its Services share.
-    pub(crate) fn shares_by_map(&self) -> bool {
-        let key = self.terms.as_ref().and_then(|terms| terms.key.as_deref());
-        key == Some(keys::SHARING_KEY_BY_MAP)
-    }
-
-    /// Whether it has the address on terms that every namespace may share.
-    pub(crate) fn shares_with_all(&self) -> bool {
-        self.terms.as_ref().is_some_and(|terms| terms.with.iter().any(|name| name == "*"))
-    }
-
-    /// Whether it has shared the address with another in spite of that clash, about which nothing is
-    /// new.
-    fn puts_up_with(&self, other: &Self, new: &Clash) -> bool {
-        matches!(new, Clash::Policy | Clash::Pods)
-            && clash(self.party(), other.party()).as_ref() == Some(new)
-    }
-
-    /// Whether this names that very Service, not one of the same name made later.
-    pub(crate) fn is(&self, service: &ServiceView) -> bool {
-        self.key == service.key && self.uid.as_ref().is_none_or(|uid| *uid == service.uid)
-    }
-}
-
-/// Whose a claim is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Tenure {
-    /// Services.
-    Services(Vec<HolderView>),
-    /// Somebody else's, described for people. Such a claim counts as taken and is never touched.
-    Other(String),
-    /// Nobody's, though it takes an address: it says no holder that can be read. Never touched.
-    Nobody(String),
-}
-
-/// For whom an address is kept while nobody has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reservation {
-    pub namespace: String,
-    /// Any Service of the namespace if there is none.
-    pub name: Option<String>,
-    pub expires: Option<Timestamp>,
-    /// Whether it was kept when its Service was deleted, not by an administrator.
-    pub retained: bool,
-}
-
-impl Reservation {
-    /// The namespace, and the Service if it is for one.
-    pub(crate) fn whom(&self) -> (String, Option<String>) {
-        (self.namespace.clone(), self.name.clone())
-    }
-
-    pub(crate) fn is_for(&self, key: &ObjectKey) -> bool {
-        self.namespace == key.namespace()
-            && self.name.as_ref().is_none_or(|name| name == key.name())
-    }
-}
-
-impl fmt::Display for Reservation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name.as_deref().unwrap_or("*");
-        write!(f, "a reservation for {}/{name}", self.namespace)?;
-        self.expires.map_or(Ok(()), |expires| write!(f, " until {expires}"))
-    }
-}
-
-/// One `IP` object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClaimView {
-    pub addr: IpAddr,
-    pub uid: Arc<str>,
-    pub version: Version,
-    pub pool: Option<PoolName>,
-    pub reserved: Option<Reservation>,
-    pub tenure: Tenure,
-}
-
-impl ClaimView {
-    pub(crate) fn holders(&self) -> &[HolderView] {
-        match &self.tenure {
-            Tenure::Services(holders) => holders,
-            Tenure::Other(_) | Tenure::Nobody(_) => &[],
-        }
-    }
-
-    /// The holder entry that names this very Service.
-    pub(crate) fn holder(&self, service: &ServiceView) -> Option<&HolderView> {
-        self.holders().iter().find(|holder| holder.is(service))
-    }
-
-    /// Everybody it names but this one.
-    pub(crate) fn holders_without(&self, holder: &HolderView) -> Vec<HolderView> {
-        self.holders().iter().filter(|other| *other != holder).cloned().collect()
-    }
-
-    /// With whom of the other holders the Service may not share the address, and why. What stands
-    /// in the claim was agreed: a holder that has not changed since may stay, whoever else came.
-    pub(crate) fn clash(&self, service: &ServiceView) -> Option<(&HolderView, Clash)> {
-        let own = self.holder(service);
-        // A Service that shares because its namespace allows it does so until it leaves, whatever
-        // becomes of the permission.
-        let by_map = || own.filter(|own| own.shares_by_map()).map(|_| &service.terms_by_map);
-        let terms = service.terms.as_ref().or_else(by_map);
-        // The same for one that shares with every namespace by a key that meant so.
-        let with_all = own.filter(|own| service.meant_all && own.shares_with_all());
-        let widened = terms.filter(|_| with_all.is_some()).map(|terms| terms.with_all().into());
-        let terms = widened.as_ref().or(terms);
-        if own.is_some_and(|own| own.terms.as_ref() == terms) {
-            return None;
-        }
-        let newcomer = (service.key.namespace(), terms.map(AsRef::as_ref));
-        let others = self.holders().iter().filter(|holder| holder.key != service.key);
-        let mut clashes =
-            others.filter_map(|holder| Some((holder, clash(newcomer, holder.party())?)));
-        clashes.find(|(holder, clash)| !own.is_some_and(|own| own.puts_up_with(holder, clash)))
-    }
-
-    /// With whom a Service shares the address though they should not, on the terms that the claim
-    /// has: they came together under other rules.
-    pub(crate) fn odd_company(&self, service: &ServiceView) -> Option<(&HolderView, Clash)> {
-        let own = self.holder(service)?;
-        let mut others = self.holders().iter().filter(|holder| holder.key != service.key);
-        others.find_map(|holder| Some((holder, clash(own.party(), holder.party())?)))
-    }
-
-    /// Whether it names only Services of this one's name that cannot exist any more, because this
-    /// one bears their name now.
-    pub(crate) fn left_by_namesake(&self, service: &ServiceView) -> bool {
-        let mut holders = self.holders().iter();
-        !self.holders().is_empty()
-            && holders.all(|holder| holder.key == service.key && !holder.is(service))
-    }
-
-    /// The reservation that keeps it while nobody has it.
-    pub(crate) fn waits_for(&self) -> Option<&Reservation> {
-        let free = matches!(&self.tenure, Tenure::Services(holders) if holders.is_empty());
-        self.reserved.as_ref().filter(|_| free)
-    }
-
-    /// Who has it, for a refusal's text.
-    pub(crate) fn described(&self, audience: Audience<'_>) -> String {
-        match (&self.tenure, self.waits_for()) {
-            (_, Some(reservation)) => audience.reservation(reservation),
-            (Tenure::Other(_), None) if !audience.sees_all => "another holder".to_owned(),
-            (Tenure::Other(text) | Tenure::Nobody(text), None) => text.clone(),
-            (Tenure::Services(holders), None) => {
-                let mut names = Vec::new();
-                for name in holders.iter().map(|holder| audience.service(&holder.key)) {
-                    if !names.contains(&name) {
-                        names.push(name);
-                    }
-                }
-                names.join(", ")
-            }
-        }
-    }
-}
-
 /// The watches that tell of pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PoolSource {
@@ -494,39 +311,6 @@ impl PoolView {
         match &self.own_interface {
             Some(own) => Some(own.as_ref()).filter(|name| !name.is_empty()),
             None => self.map.as_ref()?.interface(namespace),
-        }
-    }
-}
-
-/// Somebody outside the ledger who has addresses that must never be given.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ForeignAddress {
-    Node(String),
-    /// The API server itself, by the name of the slice that lists its addresses.
-    ApiServer(String),
-    /// A Service, by its name and uid, that has them in `spec.externalIPs`.
-    External(ObjectKey, Arc<str>),
-    /// A `VirtualIP` that is not migrated yet, by its `namespace/name`.
-    VirtualIp(ObjectKey),
-    /// A Service whose `ClusterIPs` they are.
-    ClusterIp(ObjectKey),
-}
-
-impl ForeignAddress {
-    /// Whether it is this very Service.
-    pub(crate) fn is(&self, service: &ObjectKey) -> bool {
-        matches!(self, Self::External(key, _) if key == service)
-    }
-}
-
-impl fmt::Display for ForeignAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Node(name) => write!(f, "Node {name}"),
-            Self::ApiServer(_) => f.write_str("the API server"),
-            Self::External(key, _) => write!(f, "Service {key}, which has it in spec.externalIPs"),
-            Self::VirtualIp(key) => write!(f, "VirtualIP {key}"),
-            Self::ClusterIp(key) => write!(f, "Service {key}, whose ClusterIP it is"),
         }
     }
 }

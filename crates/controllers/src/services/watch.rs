@@ -22,10 +22,11 @@ use super::{
     lean::LeanService,
     observe,
     plan::News,
-    view::{ForeignAddress, ForeignKind, PoolSource},
+    view::{ForeignKind, PoolSource},
 };
 use crate::{
     kinds::{self, Served},
+    ledger::{ForeignAddress, object as claim},
     object::{ObjectKey, Version},
     readiness::Listed,
     store::Watched,
@@ -60,7 +61,7 @@ pub(super) fn claims(
             Event::Init => Some(Watched::ListBegins),
             Event::InitDone => Some(Watched::ListEnds),
             Event::Apply(ip) | Event::InitApply(ip) => {
-                observe::claim(&ip).map(|claim| Watched::Present(claim.addr, claim.version, claim))
+                claim::read(&ip).map(|claim| Watched::Present(claim.addr, claim.version, claim))
             }
             Event::Delete(ip) => addr(&ip).map(|addr| Watched::Gone(addr, version(&ip))),
         };

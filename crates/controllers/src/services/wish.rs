@@ -6,10 +6,8 @@
 
 use landfall_ipam::Family;
 
-use super::{
-    status,
-    view::{ClaimView, HolderView, ServiceView},
-};
+use super::{status, view::ServiceView};
+use crate::ledger::{Claim, HolderEntry};
 
 /// Whether the holder could still want the claimed address, judged from its own fields and the
 /// claim itself: never from pools or selectors, of which two operators may have different copies.
@@ -20,7 +18,7 @@ use super::{
 /// that address back if its request is refused. One that asks for other pools since the claim was made
 /// never had the address and wants one of theirs. One that may not share the address with those who have
 /// it cannot want it.
-pub(super) fn could_want(service: &ServiceView, holder: &HolderView, claim: &ClaimView) -> bool {
+pub(super) fn could_want(service: &ServiceView, holder: &HolderEntry, claim: &Claim) -> bool {
     let addr = claim.addr;
     let family = Family::of(addr);
     // It is to take the place of an address that is of none of the pools that the Service asks for.
@@ -44,8 +42,8 @@ pub(super) fn could_want(service: &ServiceView, holder: &HolderView, claim: &Cla
 /// neither shows it nor says that it has it. If only what it shows was wiped, the address comes back.
 pub(super) fn asks_for_other_pools(
     service: &ServiceView,
-    holder: &HolderView,
-    claim: &ClaimView,
+    holder: &HolderEntry,
+    claim: &Claim,
 ) -> bool {
     let asks_for_it = service.request.of(Family::of(claim.addr)) == Some(claim.addr);
     let asked = service.pools.as_ref().filter(|_| !service.pools_left && !holder.legacy);
@@ -61,11 +59,7 @@ pub(super) fn asks_for_other_pools(
 ///
 /// `None` is a Service that is gone or no longer of type `LoadBalancer`. A Service of the same name
 /// that shows the address keeps the claim alive even if it is not the one named: somebody must look.
-pub(super) fn may_release(
-    live: Option<&ServiceView>,
-    holder: &HolderView,
-    claim: &ClaimView,
-) -> bool {
+pub(super) fn may_release(live: Option<&ServiceView>, holder: &HolderEntry, claim: &Claim) -> bool {
     live.is_none_or(|service| {
         !service.shows.contains(&claim.addr) && !could_want(service, holder, claim)
     })
@@ -134,7 +128,7 @@ mod tests {
             ServiceView { pools: claim.pool.clone().map(|pool| vec![pool]), ..base.clone() };
         let other = asking("IPGroup/other");
         let since_then =
-            HolderView { asked_pools: vec![PoolName::new("IPGroup/other")], ..holder.clone() };
+            HolderEntry { asked_pools: vec![PoolName::new("IPGroup/other")], ..holder.clone() };
         for (case, service, holder, wanted) in [
             ("any pool", base.clone(), &holder, true),
             ("its pool", of_its_pool, &holder, true),

@@ -7,26 +7,27 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
-use landfall_ipam::{AddrSet, Book, Family, PoolName, Terms};
+use landfall_ipam::{AddrSet, Family, PoolName};
 
 use super::{
     audience::Audience,
     classes::Classes,
     external::Externals,
     observe::kube_vip::is_of_map,
-    view::{
-        ClaimView, ForeignAddress, ForeignKind, HolderView, Leftover, Place, PoolSource, PoolView,
-        ServiceView, Setter,
-    },
+    view::{ForeignKind, Leftover, Place, PoolSource, PoolView, ServiceView, Setter},
     wish::asks_for_other_pools,
 };
-use crate::{index::Index, object::ObjectKey, store::Store};
+use crate::{
+    index::Index,
+    ledger::{Claim, ForeignAddress, Ledger},
+    object::ObjectKey,
+    store::Store,
+};
 
 /// What is known, with our own unechoed writes laid over it.
 #[derive(Debug, Default)]
 pub(super) struct World {
-    pub(super) claims: Store<IpAddr, ClaimView>,
+    pub(super) ledger: Ledger,
     pub(super) services: Store<ObjectKey, ServiceView>,
     /// What replaced operators left on Services of any type.
     pub(super) leftovers: Store<ObjectKey, Leftover>,
@@ -35,34 +36,17 @@ pub(super) struct World {
     pub(super) foreign_addresses: BTreeMap<ForeignKind, Store<ForeignAddress, Vec<IpAddr>>>,
     /// The ranges of each `ServiceCIDR`.
     pub(super) service_ranges: Store<String, AddrSet>,
-    /// What outside the ledger has an address.
-    pub(super) outside: Index<IpAddr, ForeignAddress>,
     /// What Services list in `spec.externalIPs`.
     pub(super) externals: Externals,
-    pub(super) book: Book,
     /// Pools in the order they are asked; those that cannot be used come last.
     pub(super) order: Vec<PoolName>,
     /// Pools with addresses that other pools have as well, and those others.
     pub(super) overlaps: BTreeMap<PoolName, BTreeSet<PoolName>>,
-    /// Addresses claimed for a Service of that name.
-    pub(super) held: Index<ObjectKey, IpAddr>,
-    /// Addresses of a pool that a namespace holds or is about to.
-    pub(super) given: Index<(PoolName, String), IpAddr>,
-    /// Addresses whose holders have a sharing key, or are about to.
-    pub(super) sharing: Index<String, IpAddr>,
-    /// Addresses of a pool that wait for deleted Services of a namespace, by when that ends.
-    pub(super) retained: Index<(PoolName, String), (Timestamp, IpAddr)>,
-    /// Addresses that are kept for a Service, or for any of a namespace, and that nobody has.
-    pub(super) kept: Index<(String, Option<String>), IpAddr>,
-    /// Services that show an address, rightly or not.
-    pub(super) shown: Index<IpAddr, ObjectKey>,
     /// Services whose users write in the annotation an address that another has, and that they could
     /// have otherwise.
     pub(super) contested: Index<IpAddr, ObjectKey>,
     /// Addresses that a Service had in the annotation, without a claim, before they were in its status.
     pub(super) asked_first: Index<ObjectKey, IpAddr>,
-    /// Addresses with a call about their claim under way or due.
-    pub(super) busy: BTreeMap<IpAddr, Busy>,
     pub(super) annotated: AnnotatedServices,
     pub(super) tenancy: Tenancy,
     /// Whether some pool has its Services shown in an annotation.
@@ -91,15 +75,6 @@ pub struct Tenancy {
     pub inherited_keys_share_everywhere: bool,
 }
 
-/// What is under way about the claim on an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Busy {
-    /// A write. If it goes well, the claim is this; none if it is deleted.
-    Writing(Option<Box<ClaimView>>),
-    /// A live read is due or under way; that Service waits for what it says.
-    Looking { for_whom: Option<ObjectKey> },
-}
-
 impl World {
     /// Nothing is known yet, but what an administrator sets.
     pub(super) fn new(annotated: AnnotatedServices, tenancy: Tenancy) -> Self {
@@ -111,20 +86,12 @@ impl World {
         Audience { namespace: service.key.namespace(), sees_all: !self.tenancy.hide_holders }
     }
 
-    pub(super) fn claim(&self, addr: IpAddr) -> Option<&ClaimView> {
-        self.claims.get(&addr)
+    pub(super) fn claim(&self, addr: IpAddr) -> Option<&Claim> {
+        self.ledger.claim(addr)
     }
 
-    /// The claim on an address as it will be if what is under way goes well.
-    pub(super) fn claim_to_be(&self, addr: IpAddr) -> Option<&ClaimView> {
-        match self.busy.get(&addr) {
-            Some(Busy::Writing(claim)) => claim.as_deref(),
-            Some(Busy::Looking { .. }) | None => self.claim(addr),
-        }
-    }
-
-    pub(super) fn is_busy(&self, addr: IpAddr) -> bool {
-        self.busy.contains_key(&addr)
+    pub(super) fn is_in_flight(&self, addr: IpAddr) -> bool {
+        self.ledger.is_in_flight(addr)
     }
 
     pub(super) fn pools_in_order(&self) -> impl Iterator<Item = &PoolView> {
@@ -194,7 +161,7 @@ impl World {
                 };
                 possible && (finalizer_owner.evident || in_its_place())
             }
-            None => !leftover.marked || self.held.has(key) || in_its_place(),
+            None => !leftover.marked || self.ledger.has_service(key) || in_its_place(),
         }
     }
 
@@ -203,9 +170,9 @@ impl World {
     }
 
     /// Claims that name this very Service under the class it has.
-    pub(super) fn claims_naming(&self, service: &ServiceView) -> impl Iterator<Item = &ClaimView> {
-        let held = self.held.of(&service.key);
-        let claims = held.filter_map(|addr| self.claims.get(addr));
+    pub(super) fn claims_naming(&self, service: &ServiceView) -> impl Iterator<Item = &Claim> {
+        let held = self.ledger.held_by_service(&service.key).into_iter();
+        let claims = held.filter_map(|addr| self.claim(addr));
         claims.filter(|claim| {
             let holder = claim.holder(service);
             holder.is_some_and(|holder| holder.legacy || holder.class == service.class)
@@ -214,7 +181,7 @@ impl World {
 
     /// Those of them that it may hold together with whoever else they name, and of the pools that it
     /// asks for unless it has the address already.
-    pub(super) fn claims_of(&self, service: &ServiceView) -> Vec<&ClaimView> {
+    pub(super) fn claims_of(&self, service: &ServiceView) -> Vec<&Claim> {
         let claims = self.claims_naming(service).filter(|claim| claim.clash(service).is_none());
         let fitting = claims.filter(|claim| {
             let holder = claim.holder(service);
@@ -228,7 +195,7 @@ impl World {
         let foreign_addresses = ForeignKind::ALL
             .iter()
             .all(|kind| self.foreign_addresses.get(kind).is_some_and(Store::listed));
-        self.claims.listed()
+        self.ledger.listed()
             && self.services.listed()
             && PoolSource::ALL
                 .iter()
@@ -240,74 +207,23 @@ impl World {
 
     /// How many addresses of a pool a namespace holds or is about to.
     pub(super) fn count_of(&self, pool: &PoolName, namespace: &str) -> usize {
-        let quota = (pool.clone(), namespace.to_owned());
-        self.given.count(&quota).saturating_add(self.externals.count(&quota))
+        let listed = self.externals.count(&(pool.clone(), namespace.to_owned()));
+        self.ledger.count(pool, namespace).saturating_add(listed)
     }
 
     /// The address that has waited longest for a deleted Service of a namespace, if giving it up gives
     /// the namespace room for one more of the pool.
     pub(super) fn to_give_up(&self, pool: &PoolName, namespace: &str) -> Option<IpAddr> {
-        let quota = (pool.clone(), namespace.to_owned());
         let limit = usize::try_from(self.limit_of(pool, namespace)?).unwrap_or(usize::MAX);
-        let in_use = self.count_of(pool, namespace).saturating_sub(self.retained.count(&quota));
-        let oldest = self.retained.of(&quota).next().map(|(_, addr)| *addr);
+        let (retained, oldest) = self.ledger.retained(pool, namespace);
+        let in_use = self.count_of(pool, namespace).saturating_sub(retained);
         oldest.filter(|_| in_use < limit)
-    }
-
-    /// Counts an address of a pool for a namespace; says whether that makes it as many as it may
-    /// hold.
-    pub(super) fn give(&mut self, pool: &PoolName, namespace: &str, addr: IpAddr) -> bool {
-        self.externals.recheck(namespace);
-        let new = self.given.insert((pool.clone(), namespace.to_owned()), addr);
-        let limit = self.limit_of(pool, namespace).and_then(|limit| usize::try_from(limit).ok());
-        new && limit == Some(self.count_of(pool, namespace))
     }
 
     /// How many addresses of a pool a namespace may hold; `None` is no limit.
     pub(super) fn limit_of(&self, pool: &PoolName, namespace: &str) -> Option<u32> {
         let limit = self.pool(pool)?.quota.as_ref()?.of(namespace)?;
         Some(u32::try_from(limit).unwrap_or_default())
-    }
-
-    /// Counts an address no more; says for which pool and namespace it had counted.
-    pub(super) fn ungive(
-        &mut self,
-        pool: &PoolName,
-        namespace: &str,
-        addr: IpAddr,
-    ) -> Option<(PoolName, String)> {
-        self.externals.recheck(namespace);
-        let key = (pool.clone(), namespace.to_owned());
-        self.given.remove(&key, &addr).then_some(key)
-    }
-
-    /// Counts an address for a holder: for its namespace's quota and for its sharing key. Says
-    /// whether that makes it as many as the namespace may hold.
-    pub(super) fn count(
-        &mut self,
-        pool: Option<&PoolName>,
-        holder: &HolderView,
-        addr: IpAddr,
-    ) -> bool {
-        self.offer(holder.terms.as_deref(), addr);
-        pool.is_some_and(|pool| self.give(pool, holder.key.namespace(), addr))
-    }
-
-    /// Counts an address for the sharing key of somebody who has it or is about to.
-    pub(super) fn offer(&mut self, terms: Option<&Terms>, addr: IpAddr) {
-        if let Some(key) = terms.and_then(|terms| terms.key.as_ref()) {
-            self.sharing.insert(key.clone(), addr);
-        }
-    }
-
-    /// Counts an address for a sharing key no more.
-    pub(super) fn unoffer(&mut self, key: &str, addr: IpAddr) {
-        self.sharing.remove(key, &addr);
-    }
-
-    /// Whether an address of a pool counts for a namespace.
-    pub(super) fn counts(&self, pool: &PoolName, namespace: &str, addr: IpAddr) -> bool {
-        self.given.contains(&(pool.clone(), namespace.to_owned()), &addr)
     }
 
     /// The address of a family that is kept for this Service, and its pool: one for it by name
@@ -319,16 +235,15 @@ impl World {
     ) -> Option<(IpAddr, &PoolName)> {
         let whom = [Some(service.key.name()), None];
         let namespace = service.key.namespace();
-        let kept = whom
-            .into_iter()
-            .flat_map(|name| self.kept.of(&(namespace.to_owned(), name.map(str::to_owned))));
-        let held = self.held.of(&service.key);
-        let of_family = kept.chain(held).copied().filter(|addr| Family::of(*addr) == family);
+        let kept = whom.into_iter().flat_map(|name| self.ledger.kept_for(namespace, name)).copied();
+        let held = self.ledger.held_by_service(&service.key);
+        let of_family = kept.chain(held).filter(|addr| Family::of(*addr) == family);
         let fitting = of_family.filter_map(|addr| {
-            let for_any = self.keeps(self.claim_to_be(addr)?, service)?;
+            let for_any = self.keeps(self.ledger.claim_to_be(addr)?, service)?;
+            let book = &self.ledger.book;
             let usable =
-                self.foreign_address(addr, service).is_none() && self.book.unusable(addr).is_none();
-            let pool = self.book.pool_of(addr).filter(|_| usable)?;
+                self.foreign_address(addr, service).is_none() && book.unusable(addr).is_none();
+            let pool = book.pool_of(addr).filter(|_| usable)?;
             Some((for_any, addr, &pool.name))
         });
         fitting.min().map(|(_, addr, pool)| (addr, pool))
@@ -339,11 +254,11 @@ impl World {
     ///
     /// A Service may be deleted and made anew before anybody looks. Its address is then kept as if
     /// the deletion had been seen in time.
-    fn keeps(&self, claim: &ClaimView, service: &ServiceView) -> Option<bool> {
+    fn keeps(&self, claim: &Claim, service: &ServiceView) -> Option<bool> {
         let left = claim.left_by_namesake(service);
         match &claim.reserved {
             Some(kept) if left || claim.waits_for().is_some() => {
-                kept.is_for(&service.key).then_some(kept.name.is_none())
+                kept.is_for_service(&service.key).then_some(kept.name.is_none())
             }
             None if left => self.retain_for(claim).map(|_| false),
             Some(_) | None => None,
@@ -351,7 +266,7 @@ impl World {
     }
 
     /// How long the pool of a claim keeps the address of a deleted Service for it.
-    pub(super) fn retain_for(&self, claim: &ClaimView) -> Option<Duration> {
+    pub(super) fn retain_for(&self, claim: &Claim) -> Option<Duration> {
         self.pool(claim.pool.as_ref()?)?.retain_for
     }
 
@@ -362,15 +277,15 @@ impl World {
         addr: IpAddr,
         service: &ServiceView,
     ) -> Option<&ForeignAddress> {
-        self.outside.of(&addr).find(|foreign_address| !foreign_address.is(&service.key))
+        self.ledger.outside.of(&addr).find(|foreign_address| !foreign_address.is(&service.key))
     }
 
     /// Whether an address is taken by nothing but what the Service itself shows and has in
     /// `spec.externalIPs`.
     pub(super) fn is_free_for(&self, service: &ServiceView, addr: IpAddr) -> bool {
         self.claim(addr).is_none()
-            && !self.is_busy(addr)
-            && self.shown.of(&addr).all(|key| *key == service.key)
+            && !self.is_in_flight(addr)
+            && self.ledger.shown.of(&addr).all(|key| *key == service.key)
             && self.foreign_address(addr, service).is_none()
     }
 
@@ -379,60 +294,37 @@ impl World {
     /// On its way to a Service its claim names a Service that is not of type `LoadBalancer` yet. Only
     /// the `VirtualIP` tells that such a claim is wanted.
     pub(super) fn is_a_virtual_ips(&self, addr: IpAddr) -> bool {
-        self.outside
+        self.ledger
+            .outside
             .of(&addr)
             .any(|foreign_address| matches!(foreign_address, ForeignAddress::VirtualIp(_)))
     }
 
     /// Services that show an address though its claim does not name them.
     pub(super) fn shown_without_claim(&self, addr: IpAddr) -> impl Iterator<Item = &ObjectKey> {
-        let holders = self.claim(addr).map(ClaimView::holders).unwrap_or_default();
-        let showing = self.shown.of(&addr).chain(self.contested.of(&addr));
+        let holders = self.claim(addr).map(Claim::services).unwrap_or_default();
+        let showing = self.ledger.shown.of(&addr).chain(self.contested.of(&addr));
         showing.filter(|key| !holders.iter().any(|holder| holder.key == **key))
     }
 
     /// Who has a taken address.
     pub(super) fn who_has(&self, addr: IpAddr, audience: Audience<'_>) -> String {
-        if let Some(claim) = self.claims.get(&addr) {
+        if let Some(claim) = self.claim(addr) {
             return claim.described(audience);
         }
-        if let Some(foreign_address) = self.outside.of(&addr).next() {
+        if let Some(foreign_address) = self.ledger.outside.of(&addr).next() {
             return audience.foreign_address(foreign_address);
         }
-        match self.shown.of(&addr).next() {
+        match self.ledger.shown.of(&addr).next() {
             Some(key) => format!("{}, which shows it without a claim", audience.service(key)),
             None => "a Service whose claim is being written".to_owned(),
-        }
-    }
-
-    /// Brings the book in line with what is known of one address; says whether it became free.
-    pub(super) fn settle(&mut self, addr: IpAddr) -> bool {
-        let taken = self.claims.get(&addr).is_some()
-            || self.busy.contains_key(&addr)
-            || self.shown.has(&addr)
-            || self.outside.has(&addr);
-        if taken {
-            self.book.take(addr);
-            self.count_for_giver(addr);
-            false
-        } else {
-            self.book.release(addr)
-        }
-    }
-
-    /// Lets an address count as used where it was given. Without pools that overlap, that is the one
-    /// pool that has it.
-    fn count_for_giver(&mut self, addr: IpAddr) {
-        if !self.overlaps.is_empty() {
-            let giver = self.claim_to_be(addr).and_then(|claim| claim.pool.clone());
-            self.book.count_for(addr, giver.as_ref());
         }
     }
 
     /// Takes the ranges of all `ServiceCIDR`s out of what pools give.
     pub(super) fn rebuild_service_ranges(&mut self) {
         let ranges = self.service_ranges.values();
-        self.book.set_cluster_ips(ranges.fold(AddrSet::new(), |all, one| all.union(one)));
+        self.ledger.book.set_cluster_ips(ranges.fold(AddrSet::new(), |all, one| all.union(one)));
     }
 
     pub(super) fn rebuild_pools(&mut self) {
@@ -441,17 +333,11 @@ impl World {
         self.externals.recheck_all();
         let usable: Vec<_> =
             self.all_pools().filter_map(|view| view.pool.as_ref().ok()).cloned().collect();
-        self.book.replace_pools(usable);
-        self.overlaps = self.book.overlaps();
-        if !self.overlaps.is_empty() {
-            let claimed: Vec<_> = self.claims.keys().chain(self.busy.keys()).copied().collect();
-            for addr in claimed {
-                self.count_for_giver(addr);
-            }
-        }
+        self.overlaps = self.ledger.set_pools(usable);
         let invalid = self.all_pools().filter(|view| view.pool.is_err());
         let invalid: Vec<_> = invalid.map(|view| view.name.clone()).collect();
-        self.order = self.book.pools().map(|pool| pool.name.clone()).chain(invalid).collect();
+        self.order =
+            self.ledger.book.pools().map(|pool| pool.name.clone()).chain(invalid).collect();
         let mut order = std::mem::take(&mut self.order);
         order.sort_by_key(|name| self.pool(name).map(|view| view.rank));
         self.order = order;

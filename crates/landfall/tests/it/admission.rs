@@ -190,7 +190,7 @@ fn claim(addr: &str) -> IP {
 }
 
 fn reservation(addr: &str) -> IP {
-    let to = ReservedFor { namespace: "shop".into(), name: None, expires: None, retained: None };
+    let to = ReservedFor { namespace: "shop".into(), ..ReservedFor::default() };
     let spec = IPSpec { use_: Some(Use::Reserved), reserved_for: Some(to), ..IPSpec::default() };
     IP::new(addr, spec)
 }

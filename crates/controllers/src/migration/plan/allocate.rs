@@ -5,11 +5,15 @@ use std::net::IpAddr;
 use landfall_api::{VirtualIPStatus, keys::FINALIZER_VIRTUALIP_IP, virtualip::State};
 use landfall_ipam::Family;
 
-use super::{expose::error, hold, say, status, tenure_of};
-use crate::migration::{
-    effect::Step,
-    view::{MappingView, VirtualIpView},
-    world::World,
+use super::{expose::error, hold, say, status};
+use crate::{
+    migration::{
+        claim,
+        effect::Step,
+        view::{MappingView, VirtualIpView},
+        world::World,
+    },
+    object::Version,
 };
 
 /// The next step towards an address.
@@ -31,7 +35,8 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
     if let Some(step) = hold(vip, FINALIZER_VIRTUALIP_IP) {
         return Some(step);
     }
-    Some(Step::Take { addr, tenure: tenure_of(vip, Some(mapping)) })
+    let at = (addr, Version::default());
+    Some(Step::Take { claim: claim::for_virtual_ip(at, vip, Some(mapping)) })
 }
 
 fn tell(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<Step> {

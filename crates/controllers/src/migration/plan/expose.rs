@@ -8,10 +8,10 @@ use landfall_api::{
     virtualip::State,
 };
 
-use super::{allocate, held_by, hold, mapping, say, status, tenure_of};
+use super::{allocate, held_by, hold, mapping, say, status};
 use crate::{
     migration::{
-        clone,
+        claim, clone,
         effect::{Reason, Step},
         view::VirtualIpView,
         world::{World, is_clone},
@@ -83,8 +83,8 @@ pub(super) fn keep_claim(
     if let Some(stranger) = world.stranger(addr, vip) {
         return Some(Err(format!("{addr} is shown by Service {stranger}")));
     }
-    let tenure = tenure_of(vip, mapping(world, vip, addr));
-    Some(Ok(Step::Take { addr, tenure }))
+    let at = (addr, Version::default());
+    Some(Ok(Step::Take { claim: claim::for_virtual_ip(at, vip, mapping(world, vip, addr)) }))
 }
 
 pub(super) fn missing(service: &str) -> String {

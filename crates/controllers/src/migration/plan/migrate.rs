@@ -12,14 +12,14 @@ use landfall_api::{
     keys::{CONDITION_ALLOCATED, FINALIZER_SERVICE, FINALIZER_VIRTUALIP_SERVICE},
     virtualip::State,
 };
-use landfall_ipam::PoolName;
 
-use super::{drop_copy, expose, held_by, hold, let_go, mapping, say, status, tenure_of};
+use super::{drop_copy, expose, held_by, hold, let_go, mapping, say, status};
 use crate::{
+    ledger::{Claim, HolderEntry},
     migration::{
-        clone,
-        effect::{Reason, Step, Tenure},
-        view::{ClaimView, VirtualIpView, Whose},
+        claim, clone,
+        effect::{Reason, Step},
+        view::VirtualIpView,
         world::{World, asks_for, is_headless, is_load_balancer, shows, shows_something},
     },
     object::{ObjectKey, Version},
@@ -41,7 +41,7 @@ pub(super) fn is_handed_over(world: &World, vip: &VirtualIpView) -> bool {
     claim.is_some_and(|claim| is_of(claim, &vip.target(), world.target(vip)))
 }
 
-fn is_of(claim: &ClaimView, target: &ObjectKey, service: Option<&Service>) -> bool {
+fn is_of(claim: &Claim, target: &ObjectKey, service: Option<&Service>) -> bool {
     let uid = service.and_then(|service| service.metadata.uid.as_deref());
     claim.names(target, uid) || claim.is_only_for(target)
 }
@@ -88,7 +88,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
 }
 
 /// Whether it was migrated and has nothing left to do, whatever became of the Service since.
-fn is_over(world: &World, vip: &VirtualIpView, claim: Option<&ClaimView>) -> bool {
+fn is_over(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> bool {
     vip.state() == Some(State::Migrated)
         && !vip.is_held()
         && world.clone_of(vip).is_none()
@@ -100,20 +100,19 @@ fn is_over(world: &World, vip: &VirtualIpView, claim: Option<&ClaimView>) -> boo
 ///
 /// It looks like a Service whose user turned it back later. But the original puts its finalizer on a
 /// Service as soon as that shows an address, and never gets it off such a one again.
-fn was_given_up(world: &World, vip: &VirtualIpView, claim: Option<&ClaimView>) -> bool {
+fn was_given_up(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> bool {
     let Some(service) = world.target(vip) else { return false };
     let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
     let served = finalizers.iter().any(|finalizer| finalizer == FINALIZER_SERVICE);
     let of_the_original = claim.is_some_and(|claim| {
-        matches!(&claim.whose, Whose::Services { whole: false, .. })
-            && claim.names(&vip.target(), service.metadata.uid.as_deref())
+        claim.is_of_the_original() && claim.names(&vip.target(), service.metadata.uid.as_deref())
     });
     of_the_original && !served && !is_load_balancer(service)
 }
 
 /// Nobody can take over. If the `VirtualIP` is to go all the same, the claim is not its own any more,
 /// but must not be kept for ever for a Service that nobody finishes for.
-fn without_service(world: &World, vip: &VirtualIpView, claim: Option<&ClaimView>) -> Option<Step> {
+fn without_service(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> Option<Step> {
     if vip.deleting {
         if let Some(copy) = world.clone_of(vip) {
             return drop_copy(vip, copy);
@@ -121,13 +120,11 @@ fn without_service(world: &World, vip: &VirtualIpView, claim: Option<&ClaimView>
         let Some(claim) = claim.filter(|claim| claim.is_kept_for(&vip.target())) else {
             return let_go(vip);
         };
-        let (addr, version) = (claim.addr, claim.version);
-        return Some(if claim.whose == Whose::Kept {
-            // Nobody else would take it up, so it goes the way of every claim of a `VirtualIP`.
-            let tenure = tenure_of(vip, mapping(world, vip, addr));
-            Step::Pass { addr, version, tenure }
+        return Some(if claim.waits_for().is_some() {
+            // No Service would take it up, so it goes the way of every claim of a `VirtualIP`.
+            back_to(world, vip, claim)
         } else {
-            Step::EndReservation { addr, version }
+            end_reservation(claim)
         });
     }
     let stage = vip.stage().unwrap_or(State::Preparing);
@@ -139,7 +136,7 @@ struct Case<'a> {
     world: &'a World,
     vip: &'a VirtualIpView,
     addr: IpAddr,
-    claim: Option<&'a ClaimView>,
+    claim: Option<&'a Claim>,
     service: &'a Service,
     target: ObjectKey,
 }
@@ -200,10 +197,7 @@ impl Case<'_> {
         let Self { world, vip, addr, .. } = *self;
         let step = match self.claim {
             // It was handed over, and then the Service went another way.
-            Some(claim) if claim.is_only_for(&self.target) => {
-                let tenure = tenure_of(vip, mapping(world, vip, addr));
-                Some(Step::Pass { addr, version: claim.version, tenure })
-            }
+            Some(claim) if claim.is_only_for(&self.target) => Some(back_to(world, vip, claim)),
             Some(_) | None => match expose::keep_claim(world, vip, addr) {
                 Some(Ok(step)) => Some(step),
                 Some(Err(why)) => {
@@ -243,20 +237,24 @@ impl Case<'_> {
         ControlFlow::Break(match (version, pool) {
             (Err(why), _) | (Ok(_), Err(why)) => waits(vip, State::Reassociating, why),
             (Ok(version), Ok(pool)) => {
-                let pass = |tenure| match version {
-                    Some(version) => Step::Pass { addr, version, tenure },
-                    None => Step::Take { addr, tenure },
+                let at = (addr, version.unwrap_or_default());
+                let pass = |holder| {
+                    let claim = claim::for_service(at, holder, pool);
+                    match version {
+                        Some(_) => Step::Pass { claim },
+                        None => Step::Take { claim },
+                    }
                 };
-                enter(vip, State::Reassociating).or_else(|| self.tenure(pool).map(pass))
+                enter(vip, State::Reassociating).or_else(|| self.holder().map(pass))
             }
         })
     }
 
     /// Whether the claim says all it has to say until the Service shows the address.
-    fn is_complete(&self, claim: &ClaimView) -> bool {
+    fn is_complete(&self, claim: &Claim) -> bool {
         let uid = self.service.metadata.uid.as_deref();
-        let whole = matches!(&claim.whose, Whose::Services { whole: true, .. });
-        let kept = self.is_shown() || whole && claim.is_kept_for(&self.target);
+        let kept =
+            self.is_shown() || !claim.is_of_the_original() && claim.is_kept_for(&self.target);
         kept && claim.names(&self.target, uid)
     }
 
@@ -268,12 +266,12 @@ impl Case<'_> {
         format!("could not get IPGroup object of IP: no IPGroup covers {}{range}", self.addr)
     }
 
-    /// The claim as the allocator would write it for this Service, were it converted.
-    fn tenure(&self, pool: PoolName) -> Option<Tenure> {
+    /// The holder as the allocator would enter it for this Service, were it converted.
+    fn holder(&self) -> Option<HolderEntry> {
         let mut converted = self.service.clone();
         converted.spec.get_or_insert_default().type_ = Some("LoadBalancer".to_owned());
         let view = observe::service(&converted)?;
-        Some(Tenure::Service { holder: observe::holder_object(&holder_now(&view)), pool })
+        Some(holder_now(&view))
     }
 
     fn convert(&self) -> ControlFlow<Option<Step>> {
@@ -307,7 +305,7 @@ impl Case<'_> {
             return step;
         }
         if let Some(claim) = self.claim.filter(|claim| claim.is_kept_for(&self.target)) {
-            return Some(clean(Step::EndReservation { addr, version: claim.version }));
+            return Some(clean(end_reservation(claim)));
         }
         if let Some(copy) = world.clone_of(vip) {
             return drop_copy(vip, copy).map(clean);
@@ -331,6 +329,18 @@ impl Case<'_> {
         };
         say(vip, migrated, Some(Reason::Migrated))
     }
+}
+
+/// Gives a claim back to the `VirtualIP`.
+fn back_to(world: &World, vip: &VirtualIpView, claim: &Claim) -> Step {
+    let at = (claim.addr, claim.version);
+    let mapping = mapping(world, vip, claim.addr);
+    Step::Pass { claim: claim::for_virtual_ip(at, vip, mapping) }
+}
+
+/// Takes the reservation off a claim: the Service that it was kept for has it, or never will.
+fn end_reservation(claim: &Claim) -> Step {
+    Step::EndReservation { claim: Claim { reserved: None, ..claim.clone() } }
 }
 
 /// Says that a stage began, unless the status says so already.

@@ -1,14 +1,12 @@
 use kube::core::DeserializeGuard;
-use landfall_api::{IP, VirtualIP};
+use landfall_api::{HolderKind, IP, VirtualIP};
 use serde_json::json;
 
-use super::{
-    super::view::{Named, Whose},
-    *,
-};
+use super::*;
 use crate::{
     call::Failure,
     engine::{Call as _, Report},
+    ledger::{HolderEntry, object},
     object::Version,
 };
 
@@ -41,7 +39,7 @@ fn vip(version: u64) -> VirtualIpView {
     observe::virtual_ip(DeserializeGuard(Ok(object))).unwrap()
 }
 
-fn claim(uid: &str, version: u64) -> ClaimView {
+fn claim(uid: &str, version: u64) -> Claim {
     let holder = json!({"kind": "VirtualIP", "namespace": "shop", "name": "web", "uid": uid});
     let object: IP = serde_json::from_value(json!({
         "apiVersion": "paas.org/v1", "kind": "IP",
@@ -49,10 +47,10 @@ fn claim(uid: &str, version: u64) -> ClaimView {
         "spec": {"holders": [holder]},
     }))
     .unwrap();
-    observe::claim(&DeserializeGuard(Ok(object))).unwrap()
+    object::read(&DeserializeGuard(Ok(object))).unwrap()
 }
 
-fn is(claim: ClaimView) -> News {
+fn is(claim: Claim) -> News {
     News::Claims(Watched::Present(claim.addr, claim.version, claim))
 }
 
@@ -161,7 +159,7 @@ fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() 
                     let status = status.clone();
                     Ok(Answer::VirtualIp(Some(VirtualIpView { status, ..vip(7) })))
                 } else if matches!(effect.step, Step::Release { .. }) {
-                    Ok(Answer::Released)
+                    Ok(Answer::Ledger(ledger::Answer::Released { by: None }))
                 } else {
                     Err(Failure::NotSent)
                 };
@@ -241,9 +239,11 @@ fn a_claim_that_passed_on_is_nobodys_to_wait_for() {
     lists(&mut planner);
     planner.on_news(is(claim("u", 4)));
     assert_eq!(planner.plan(now(10)), []);
-    let named = Named { key: ObjectKey::new("shop", "web"), uid: Some("s".to_owned()) };
-    let whose = Whose::Services { named: vec![named], whole: true };
-    planner.on_news(is(ClaimView { whose, ..claim("u", 5) }));
+    let service = HolderEntry {
+        uid: Some("s".into()),
+        ..HolderEntry::new(HolderKind::Service, ObjectKey::new("shop", "web"))
+    };
+    planner.on_news(is(claim("u", 5).held_by(vec![service])));
     assert_eq!(planner.next_due(), None);
     assert_eq!(planner.plan(now(400)), []);
 }

@@ -7,11 +7,12 @@ use landfall_ipam::{PoolName, Refusal, Verdict};
 
 use super::{
     super::{
-        view::{ClaimView, Place, PoolView, Rank, ServiceView},
+        view::{Place, PoolView, Rank, ServiceView},
         world::World,
     },
     Takes, may_be_given,
 };
+use crate::ledger::Claim;
 
 /// A pool to ask; one that the Service asks for may not exist.
 pub(super) type Candidate<'a> = (PoolName, Option<&'a PoolView>);
@@ -79,7 +80,7 @@ pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[
         return service.place;
     }
     let giver = |addr: &IpAddr| world.pool(world.claim(*addr)?.pool.as_ref()?);
-    let covering = |addr: &IpAddr| world.pool(&world.book.pool_of(*addr)?.name);
+    let covering = |addr: &IpAddr| world.pool(&world.ledger.book.pool_of(*addr)?.name);
     let pool = if addrs.iter().any(|addr| service.shows.contains(addr)) {
         let giver = addrs.first().and_then(giver);
         giver.filter(|pool| serves(world, pool, service).is_ok())
@@ -122,8 +123,8 @@ pub(super) fn may_ask_beyond_pools(
     beyond
         && world.has_kube_vip()
         && place(world, service, &[]) == Place::Annotation
-        && (!world.book.is_taken(addr) || world.is_free_for(service, addr))
-        && world.book.never_given(addr).is_none()
+        && (!world.ledger.book.is_taken(addr) || world.is_free_for(service, addr))
+        && world.ledger.book.never_given(addr).is_none()
 }
 
 /// How a Service can have an address that it asks for.
@@ -142,13 +143,13 @@ pub(super) fn specific(
     takes: &Takes,
 ) -> Result<Grant, Refusal> {
     let audience = world.audience(service);
-    if let Some(reservation) = world.claim(addr).and_then(ClaimView::waits_for) {
-        if !reservation.is_for(&service.key) {
+    if let Some(reservation) = world.claim(addr).and_then(Claim::waits_for) {
+        if !reservation.is_for_service(&service.key) {
             return Err(Refusal::Reserved(addr, audience.reservation(reservation)));
         }
         // Whoever reserved it has decided; selectors and quotas do not count.
-        let pool = world.book.pool_of(addr).ok_or(Refusal::OutsideEveryPool(addr))?;
-        if let Some(why) = world.book.unusable(addr) {
+        let pool = world.ledger.book.pool_of(addr).ok_or(Refusal::OutsideEveryPool(addr))?;
+        if let Some(why) = world.ledger.book.unusable(addr) {
             return Err(Refusal::NeverGiven(addr, why));
         }
         let foreign_address = world.foreign_address(addr, service);
@@ -182,10 +183,10 @@ pub(super) fn specific(
             }
         };
         let given = match &joins {
-            Some(Ok(())) => world.book.offers(&view.name, addr),
+            Some(Ok(())) => world.ledger.book.offers(&view.name, addr),
             Some(Err(why)) => Err(why.clone()),
-            None if world.is_free_for(service, addr) => world.book.offers(&view.name, addr),
-            None => world.book.can_give(&view.name, addr, || world.who_has(addr, audience)),
+            None if world.is_free_for(service, addr) => world.ledger.book.offers(&view.name, addr),
+            None => world.ledger.book.can_give(&view.name, addr, || world.who_has(addr, audience)),
         };
         match given {
             Ok(()) => {
@@ -218,7 +219,7 @@ pub(in crate::services) fn awaited<'a>(
         let covers = view.pool.as_ref().is_ok_and(|pool| pool.contains(addr));
         covers && asked(view) && serves(world, view, service).is_ok()
     });
-    let covering = || world.book.pool_of(addr).map(|pool| &pool.name);
+    let covering = || world.ledger.book.pool_of(addr).map(|pool| &pool.name);
     would_serve.map(|view| &view.name).or_else(covering)
 }
 
@@ -233,7 +234,7 @@ pub(super) fn within_quota(
 ) -> Result<(), Verdict> {
     let namespace = service.key.namespace();
     let Some(limit) = world.limit_of(&view.name, namespace) else { return Ok(()) };
-    let counts = |addr: IpAddr| world.counts(&view.name, namespace, addr);
+    let counts = |addr: IpAddr| world.ledger.counts(&view.name, namespace, addr);
     // An address that it joins counts for the pool that gave it first.
     let gives = |addr: IpAddr| world.claim(addr).and_then(|claim| claim.pool.as_ref());
     let more = takes.iter().filter(|(addr, pool)| {

@@ -8,15 +8,16 @@ use landfall_ipam::Family;
 use super::{
     super::{
         status,
-        view::{ClaimView, Place, ServiceView},
+        view::{Place, ServiceView},
         world::World,
     },
     Slot, Takes, has, is_lease, may_join, no_longer_shared, requested, serves,
 };
+use crate::ledger::Claim;
 
 /// Enters an address that the Service shows already, whoever gave it, into the ledger.
 pub(super) fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
-    if world.is_busy(addr) {
+    if world.is_in_flight(addr) {
         return Slot::Later;
     }
     if let Some(claim) = world.claim(addr) {
@@ -27,7 +28,7 @@ pub(super) fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot 
             return Slot::Disputed(refusal);
         }
     }
-    let pool = world.book.pool_of(addr).map(|pool| pool.name.clone());
+    let pool = world.ledger.book.pool_of(addr).map(|pool| pool.name.clone());
     pool.map_or(Slot::Foreign, |pool| Slot::Takes(addr, Some(pool)))
 }
 
@@ -46,7 +47,7 @@ pub(super) fn annotated(world: &World, service: &ServiceView, addr: IpAddr, take
         let slot = adopt(world, service, addr);
         // What is outside every pool is announced whatever we say: no other may get it.
         if matches!(slot, Slot::Foreign) { Slot::Takes(addr, None) } else { slot }
-    } else if world.is_busy(addr) {
+    } else if world.is_in_flight(addr) {
         Slot::Later
     } else if world.claim(addr).is_some_and(|claim| claim.left_by_namesake(service)) {
         Slot::Has(addr)
@@ -62,7 +63,7 @@ pub(super) fn annotated(world: &World, service: &ServiceView, addr: IpAddr, take
 pub(super) fn beside(
     world: &World,
     service: &ServiceView,
-    claims: &[&ClaimView],
+    claims: &[&Claim],
     kept: IpAddr,
 ) -> Vec<Slot> {
     if service.place != Place::Status || !service.shows.contains(&kept) {
@@ -89,7 +90,7 @@ pub(super) fn beside(
 pub(super) fn of_family(
     world: &World,
     service: &ServiceView,
-    claims: &[&ClaimView],
+    claims: &[&Claim],
     family: Family,
 ) -> Option<IpAddr> {
     let of_family = || service.shows.iter().copied().filter(|addr| Family::of(*addr) == family);
@@ -101,7 +102,7 @@ pub(super) fn of_family(
 
 /// Whether an address is in the ledger or in a pool; others are another program's.
 pub(in crate::services) fn is_known(world: &World, addr: IpAddr) -> bool {
-    world.claim(addr).is_some() || world.book.pool_of(addr).is_some()
+    world.claim(addr).is_some() || world.ledger.book.pool_of(addr).is_some()
 }
 
 /// The first of its external addresses that lies in a pool which serves the Service: whoever wrote it

@@ -125,7 +125,7 @@ pub(super) fn the_ledger_is_as_expected(sim: &Sim, model: &Model) {
     let ledger: BTreeMap<IpAddr, Entry> = claims
         .map(|(addr, claim)| {
             let pool = claim.pool.as_ref().map(ToString::to_string);
-            let holders = claim.holders().iter().map(|holder| holder.key.to_string()).collect();
+            let holders = claim.services().iter().map(|holder| holder.key.to_string()).collect();
             let kept = claim.reserved.clone().map(|kept| {
                 (kept.namespace, kept.name, kept.expires.map(jiff::Timestamp::as_second))
             });
@@ -184,7 +184,7 @@ fn could_have(sim: &Sim, model: &Model, name: Name, family: Family) -> Vec<IpAdd
         let asked = service.pools.contains(&pool_name);
         let held = sim.cluster.claims.values().filter(|claim| {
             let of_pool = claim.pool.as_ref().is_some_and(|of| of.as_str() == pool_name);
-            of_pool && claim.holders().iter().any(|holder| holder.key.namespace() == namespace)
+            of_pool && claim.services().iter().any(|holder| holder.key.namespace() == namespace)
         });
         let serves = pool.class == service.class
             && (asked || (service.pools.is_empty() && pool.gives_unasked()))

@@ -4,19 +4,22 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
 use kube::core::Selector;
-use landfall_api::{Quota, kube_vip};
+use landfall_api::{HolderKind, Quota, kube_vip};
 use landfall_ipam::{AddrBlock, Family, PoolName, Refusal};
 
 use super::{
     super::{
         classes::Classes,
         sim::Sim,
-        view::{self, ForeignAddress, Place, PoolView, Request, Reservation},
+        view::{self, Place, PoolView, Request},
     },
     acts::{Act, NODES, Name, Rank, Scope, Stack},
     reference::{Model, Pool},
 };
-use crate::object::ObjectKey;
+use crate::{
+    ledger::{ForeignAddress, Reservation},
+    object::ObjectKey,
+};
 
 /// The label that selectors ask for.
 const LABEL: (&str, &str) = ("zone", "public");
@@ -74,7 +77,16 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
         Act::Reserve { addr, namespace, name, ends_in } => {
             let expires = ends_in.map(|seconds| sim.wall() + SignedDuration::from_secs(seconds));
             let (namespace, name) = ((*namespace).to_owned(), name.map(str::to_owned));
-            sim.cluster.reserve(*addr, Reservation { namespace, name, expires, retained: false });
+            sim.cluster.reserve(
+                *addr,
+                Reservation {
+                    kind: HolderKind::Service,
+                    namespace,
+                    name,
+                    expires,
+                    retained: false,
+                },
+            );
         }
         Act::Unreserve(addr) => {
             if cluster.claims.get(addr).is_some_and(|claim| claim.waits_for().is_some()) {

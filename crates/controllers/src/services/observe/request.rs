@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use landfall_api::keys;
 use landfall_ipam::{Family, PoolName, Refusal};
 
-use super::{super::view::Request, POOL_KIND};
+use super::{super::view::Request, IPGROUP};
 
 /// What an asked-for address must look like.
 const AN_ADDRESS: &str = "an address such as 10.0.0.5 or fd00::5";
@@ -91,7 +91,7 @@ impl Pools {
             if name.contains('/') {
                 PoolName::new(name)
             } else {
-                PoolName::new(&format!("{POOL_KIND}/{name}"))
+                PoolName::new(&format!("{IPGROUP}/{name}"))
             }
         });
         Ok(Self {

@@ -4,14 +4,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use landfall_ipam::{Refusal, Terms};
 use serde_json::{Value, json};
 
-use super::{super::audience::Audience, *};
+use super::*;
 
 fn seen_service(object: Value) -> Option<ServiceView> {
     service(&serde_json::from_value(object).unwrap())
-}
-
-fn seen_claim(object: Value) -> Option<ClaimView> {
-    claim(&serde_json::from_value(object).unwrap())
 }
 
 fn seen_pool(spec: Value) -> PoolView {
@@ -131,29 +127,6 @@ fn what_a_service_shows_is_read_with_what_is_no_address() {
 }
 
 #[test]
-fn claims_of_the_original_operator_are_read_from_label_and_annotation() {
-    let tenure = |labels: Value, annotations: Value| {
-        seen_claim(json!({
-            "apiVersion": "paas.org/v1", "kind": "IP", "spec": {},
-            "metadata": {"name": "10.0.0.5", "labels": labels, "annotations": annotations},
-        }))
-        .unwrap()
-    };
-    let owner = json!({"virtualips.paas.il/owner": "shop/web"});
-    let of_service = tenure(json!({"ipgroup": "dmz"}), owner.clone());
-    let holder = &of_service.holders()[0];
-    assert_eq!((holder.key.as_str(), &holder.uid, holder.legacy), ("shop/web", &None, true));
-    assert_eq!(of_service.pool, Some(PoolName::new("IPGroup/dmz")));
-
-    let of_virtual_ip = tenure(json!({"gsm": "dmz"}), owner);
-    assert_eq!(of_virtual_ip.tenure, Tenure::Other("VirtualIP shop/web".to_owned()));
-    let nobodys = tenure(json!({}), json!({}));
-    assert_eq!(nobodys.tenure, Tenure::Nobody("an IP object that names no holder".to_owned()));
-    let odd = tenure(json!({}), json!({"virtualips.paas.il/owner": "no-slash"}));
-    assert!(matches!(odd.tenure, Tenure::Nobody(text) if text.contains("no-slash")));
-}
-
-#[test]
 fn the_terms_of_sharing_are_read_with_a_key_and_not_without() {
     let terms = |annotations: Value| {
         let spec = json!({
@@ -224,77 +197,6 @@ fn an_annotation_is_its_users_to_mend_if_it_cannot_be_read_itself() {
 }
 
 #[test]
-fn a_claim_survives_being_written_and_read() {
-    let view = HolderView {
-        key: ObjectKey::new("shop", "web"),
-        uid: Some("u".into()),
-        class: Some("example.org/lb".into()),
-        seen: Some(Version(17)),
-        terms: Some(Arc::new(Terms {
-            key: Some("k".to_owned()),
-            with: vec!["other".to_owned()],
-            ports: vec!["TCP/443".to_owned()],
-            local: true,
-            selector: Some("app=web".to_owned()),
-            other_pods: true,
-        })),
-        asked_pools: vec![PoolName::new("IPGroup/dmz"), PoolName::new("IPGroup/rest")],
-        replaces: Some("fd00::4".parse().unwrap()),
-        legacy: false,
-    };
-    let claim = seen_claim(json!({
-        "apiVersion": "paas.org/v1", "kind": "IP",
-        "metadata": {"name": "fd00-0-0-0-0-0-0-5"},
-        "spec": {"pool": "IPGroup/dmz", "holders": [holder_object(&view)]},
-    }))
-    .unwrap();
-    assert_eq!(claim.addr, "fd00::5".parse::<IpAddr>().unwrap());
-    assert_eq!(claim.holders(), [view]);
-}
-
-#[test]
-fn whatever_is_no_claim_of_a_service_counts_as_taken_by_somebody() {
-    for (spec, expected) in [
-        (json!({"holders": [{"kind": "Namespace", "name": "shop"}]}), "Namespace shop"),
-        (
-            json!({"holders": [{"kind": "VirtualIP", "namespace": "shop", "name": "v"}]}),
-            "VirtualIP shop/v",
-        ),
-        (
-            json!({"use": "Reserved", "reservedFor": {"namespace": "shop"}}),
-            "a reservation for shop/*",
-        ),
-        (
-            json!({"reservedFor": {
-                "namespace": "shop", "name": "web", "expires": "2030-01-01T00:00:00Z",
-            }}),
-            "a reservation for shop/web until 2030-01-01T00:00:00Z",
-        ),
-        (json!({"use": "Reserved"}), "a reservation for nobody"),
-        (json!({"holders": 5}), "an IP object that cannot be read"),
-    ] {
-        let claim = seen_claim(json!({
-            "apiVersion": "paas.org/v1", "kind": "IP",
-            "metadata": {"name": "10.0.0.5"}, "spec": spec,
-        }))
-        .unwrap();
-        let described = claim.described(Audience { namespace: "shop", sees_all: true });
-        assert!(described.starts_with(expected), "{described}");
-        assert!(claim.holders().is_empty());
-    }
-}
-
-#[test]
-fn an_ip_whose_name_is_no_address_takes_none() {
-    for name in ["web", "10.0.0.05", "10.0.0.0-24"] {
-        let object = json!({
-            "apiVersion": "paas.org/v1", "kind": "IP", "metadata": {"name": name}, "spec": {},
-        });
-        assert_eq!(seen_claim(object), None, "{name}");
-    }
-}
-
-#[test]
 fn a_pool_says_which_of_its_parts_is_wrong() {
     for (spec, expected) in [
         (json!({}), vec!["it has no addresses: set segment or ranges"]),
@@ -344,13 +246,6 @@ fn a_pool_is_read_with_its_rules() {
     assert_eq!((pool.priority, pool.auto_assign, pool.drain), (5, false, true));
     assert_eq!(pool.ranges().len(), (1 << 64) + 8);
     assert!(pool.held_back().contains("10.0.0.7".parse().unwrap()));
-}
-
-#[test]
-fn the_label_is_left_out_where_the_name_does_not_fit() {
-    let long = "p".repeat(64);
-    assert_eq!(pool_label(&PoolName::new("IPGroup/dmz")), Some("dmz"));
-    assert_eq!(pool_label(&PoolName::new(&format!("IPGroup/{long}"))), None);
 }
 
 #[test]

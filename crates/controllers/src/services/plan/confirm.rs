@@ -11,7 +11,7 @@ use std::{
 
 use landfall_ipam::Family;
 
-use super::{ClaimView, Planner, ServiceView};
+use super::{Claim, Planner, ServiceView};
 use crate::object::{ObjectKey, Version};
 
 /// What was looked at, and why.
@@ -60,10 +60,11 @@ impl Planner {
             .filter(|addr| !is_confirmed(addr))
             .collect();
         for addr in &open {
-            if !self.world.is_busy(*addr) {
+            if !self.world.is_in_flight(*addr) {
                 let waiting = self.pending_reads.confirming.entry(*addr).or_default();
                 waiting.insert(service.key.clone(), service.version);
-                self.look_at_claim(*addr, Duration::ZERO, None);
+                self.world.ledger.read_at(*addr, Duration::ZERO, None);
+                self.on_ledger_changes();
             }
             self.later.insert(service.key.clone());
         }
@@ -84,8 +85,8 @@ impl Planner {
 
     /// Whether the Service is known at least as well here as to whoever wrote the claim last. If not,
     /// a look is asked for: what a claim says of a Service never goes back.
-    pub(super) fn is_no_older_than(&mut self, service: &ServiceView, claim: &ClaimView) -> bool {
-        let of_name = claim.holders().iter().filter(|holder| holder.key == service.key);
+    pub(super) fn is_no_older_than(&mut self, service: &ServiceView, claim: &Claim) -> bool {
+        let of_name = claim.services().iter().filter(|holder| holder.key == service.key);
         let Some(seen) = of_name.filter_map(|holder| holder.seen).max() else { return true };
         let key = &service.key;
         // In a cluster that was restored from a backup all versions are lower than the claims say.

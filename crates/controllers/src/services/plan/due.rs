@@ -1,18 +1,15 @@
 //! What is due by the clock alone: tries after a failure, live reads, reservations that end.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use jiff::Timestamp;
 use landfall_ipam::PoolName;
 
-use super::{Busy, ClaimView, Effect, Now, Planner};
+use super::{Effect, Now, Planner};
 use crate::{backoff::Backoff, call::Failure, object::ObjectKey};
 
 /// How often in a row calls failed that are tried again by themselves.
 #[derive(Debug, Default)]
 pub(super) struct Tries {
-    /// Calls about a claim, since something newer was learned of it.
-    pub(super) claims: BTreeMap<IpAddr, u32>,
     /// Looks at a Service, since one went through.
     pub(super) looks: BTreeMap<ObjectKey, u32>,
     /// Writes of a pool's status, since one went through.
@@ -26,19 +23,15 @@ impl Planner {
     /// The uptime at which [`Planner::plan`] has something to do even without news.
     pub(in crate::services) fn next_due(&self) -> Option<Duration> {
         let looks = self.looks.values().copied();
-        let claim_looks = self.claim_looks.values().copied();
         let services = self.service_delays.values().filter_map(|(delay, _)| delay.until);
         let clean_ups = self.clean_up_delays.values().filter_map(|delay| delay.until);
-        let releases = self.release_delays.values().filter_map(|delay| delay.until);
         looks
-            .chain(claim_looks)
             .chain(services)
             .chain(clean_ups)
-            .chain(releases)
+            .chain(self.world.ledger.next_due())
             .chain(self.absent.next_due())
             .chain(self.reminders.next_due())
             .chain(self.status_at)
-            .chain(self.expiry_at)
             .chain(self.world.has_listed().then(|| self.repair.next_due()))
             .min()
     }
@@ -57,12 +50,8 @@ impl Planner {
                 woken.push(key.clone());
             }
         }
-        for (addr, delay) in &mut self.release_delays {
-            if delay.end(now) {
-                let claim = self.world.claims.get(addr);
-                let holders = claim.map(ClaimView::holders).unwrap_or_default();
-                woken.extend(holders.iter().map(|holder| holder.key.clone()));
-            }
+        for addr in self.world.ledger.end_release_delays(now) {
+            self.mark_holders(addr);
         }
         woken.extend(self.absent.give_up(now));
         for key in woken {
@@ -71,14 +60,8 @@ impl Planner {
     }
 
     pub(super) fn plan_looks(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.claim_looks.retain(|addr, at| {
-            let due = *at <= now.uptime;
-            if due {
-                let known = self.world.claims.get(addr).map(|claim| claim.version);
-                effects.push(Effect::LookAtClaim { addr: *addr, known });
-            }
-            !due
-        });
+        let reads = self.world.ledger.read_due(now).into_iter();
+        effects.extend(reads.map(|write| Effect::Claim { write, service: None }));
         let due: Vec<_> = self
             .looks
             .iter()
@@ -95,47 +78,9 @@ impl Planner {
 
     /// Ends reservations whose time is over.
     pub(super) fn plan_expiries(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let over = |(expires, _): &&(Timestamp, IpAddr)| *expires <= now.wall;
-        let next = self.expiries.iter().find(|entry| !over(entry));
-        self.expiry_at = next.map(|(expires, _)| {
-            let left = expires.duration_since(now.wall).try_into().unwrap_or_default();
-            now.uptime.saturating_add(left)
-        });
-        let due: Vec<_> = self.expiries.iter().take_while(over).map(|(_, addr)| *addr).collect();
-        for addr in due {
-            let Some(claim) = self.world.claims.get(&addr) else { continue };
-            let delayed = self.release_delays.get(&addr).is_some_and(|delay| delay.holds(now));
-            if delayed || self.world.is_busy(addr) {
-                continue; // its report or the end of the delay brings us back
-            }
-            let (uid, version) = (claim.uid.clone(), claim.version);
-            effects.push(Effect::Expire { addr, uid, version });
-            self.world.busy.insert(addr, Busy::Writing(None));
-        }
-    }
-
-    /// Looks at a claim when it has had time to change: a write of it did not hold. That may happen
-    /// to anybody once. Where nothing newer comes to light and the next write does not hold either,
-    /// there is more and more time in between.
-    pub(super) fn look_after_conflict(&mut self, addr: IpAddr, now: Now) {
-        let tries = self.tries.claims.entry(addr).or_default();
-        let at = tries.checked_sub(1).and_then(|again| Backoff::after(again, now).until);
-        *tries = tries.saturating_add(1);
-        self.look_at_claim(addr, at.unwrap_or(now.uptime), None);
-    }
-
-    /// Looks at a claim a while after a call about it failed, and later each time.
-    pub(super) fn look_at_claim_later(
-        &mut self,
-        addr: IpAddr,
-        failure: &Failure,
-        for_whom: Option<ObjectKey>,
-        now: Now,
-    ) {
-        let tries = self.tries.claims.entry(addr).or_default();
-        let delay = Backoff::after(*tries, now).at_least(failure.asked_to_wait(), now);
-        *tries = delay.tries;
-        self.look_at_claim(addr, delay.until.unwrap_or(now.uptime), for_whom);
+        let writes = self.world.ledger.expire_due(now).into_iter();
+        effects.extend(writes.map(|write| Effect::Claim { write, service: None }));
+        self.on_ledger_changes();
     }
 
     /// Looks at a Service a while after a call about it failed, and later each time.
@@ -144,16 +89,5 @@ impl Planner {
         let delay = Backoff::after(*tries, now).at_least(failure.asked_to_wait(), now);
         *tries = delay.tries;
         self.looks.insert(key.clone(), delay.until.unwrap_or(now.uptime));
-    }
-
-    pub(super) fn look_at_claim(
-        &mut self,
-        addr: IpAddr,
-        at: Duration,
-        for_whom: Option<ObjectKey>,
-    ) {
-        self.world.busy.insert(addr, Busy::Looking { for_whom });
-        self.claim_looks.insert(addr, at);
-        self.settle(addr);
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use landfall_ipam::{Family, PoolName};
 
-use super::{Effect, Now, Planner};
+use super::{Effect, Now, Planner, Write};
 use crate::services::waiting::Turn;
 
 /// Addresses that nobody has taken yet, by who could wait for them.
@@ -37,10 +37,10 @@ impl Planner {
         let addrs = std::mem::take(&mut self.freed);
         let mut freed = Freed::default();
         for addr in &addrs {
-            self.world.settle(*addr);
+            self.world.ledger.settle(*addr);
         }
-        for addr in addrs.into_iter().filter(|addr| !self.world.book.is_taken(*addr)) {
-            for pool in self.world.book.pools().filter(|pool| pool.contains(addr)) {
+        for addr in addrs.into_iter().filter(|addr| !self.world.ledger.book.is_taken(*addr)) {
+            for pool in self.world.ledger.book.pools().filter(|pool| pool.contains(addr)) {
                 let key = (pool.name.clone(), Family::of(addr));
                 freed.by_pool.entry(key).or_default().insert(addr);
             }
@@ -75,7 +75,11 @@ impl Planner {
         let planned = effects.len();
         self.plan_service(&turn.1, now, effects);
         let taken = effects.iter().skip(planned).filter_map(|effect| {
-            if let Effect::Take { addr, .. } = effect { Some(*addr) } else { None }
+            if let Effect::Claim { write: Write::Take { claim }, .. } = effect {
+                Some(claim.addr)
+            } else {
+                None
+            }
         });
         for addr in taken.chain(self.held_until_its_call_ends(&turn.1)) {
             freed.remove(addr);

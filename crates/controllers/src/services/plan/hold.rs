@@ -5,16 +5,14 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use landfall_ipam::PoolName;
-
 use super::{
-    Decision, HolderView, Now, Planner,
+    Decision, Now, Planner,
     decide::{self, with_terms},
 };
-use crate::object::ObjectKey;
+use crate::object::{ObjectKey, Version};
 
-/// Addresses to take for a Service once its call has ended, each with its pool and the holder to enter.
-pub(super) type Holds = BTreeMap<ObjectKey, Vec<(IpAddr, Option<PoolName>, HolderView)>>;
+/// Addresses to take for a Service once its call has ended, and the version at which it wanted them.
+pub(super) type Holds = BTreeMap<ObjectKey, (Version, Vec<IpAddr>)>;
 
 impl Planner {
     /// Holds what a waiting Service would take now, were no call about it in flight.
@@ -26,8 +24,7 @@ impl Planner {
             self.drop_hold(key);
             return;
         };
-        let kept = self.holds.get(key).and_then(|kept| kept.first());
-        if kept.is_some_and(|(.., holder)| holder.seen == Some(service.version)) {
+        if self.holds.get(key).is_some_and(|(version, _)| *version == service.version) {
             return;
         }
         self.drop_hold(key);
@@ -36,26 +33,28 @@ impl Planner {
         // An address with a claim is kept by the claim.
         let takes = takes.into_iter().filter(|(addr, _)| self.world.claim(*addr).is_none());
         let takes: Vec<_> = takes.collect();
-        let mut kept = Vec::new();
+        let mut held = Vec::new();
         for (addr, pool) in takes {
-            let holder = self.count_as_taken(&service, addr, pool.as_ref());
-            kept.push((addr, pool, holder));
+            let claim = self.claim_for(&service, addr, pool);
+            self.world.ledger.hold(claim);
+            self.on_ledger_changes();
+            held.push(addr);
         }
-        if !kept.is_empty() {
-            self.holds.insert(key.clone(), kept);
+        if !held.is_empty() {
+            self.holds.insert(key.clone(), (service.version, held));
         }
     }
 
     /// The addresses that are held for a Service until its call has ended.
     pub(super) fn held_until_its_call_ends(&self, key: &ObjectKey) -> Vec<IpAddr> {
-        self.holds.get(key).into_iter().flatten().map(|(addr, ..)| *addr).collect()
+        self.holds.get(key).map(|(_, held)| held.clone()).unwrap_or_default()
     }
 
     /// Holds nothing for a Service any more: it takes what it wants, or no longer wants it.
     pub(super) fn drop_hold(&mut self, key: &ObjectKey) {
-        for (addr, pool, holder) in self.holds.remove(key).unwrap_or_default() {
-            self.unbusy(addr);
-            self.uncount_unless(false, pool.as_ref(), &holder, addr);
+        for addr in self.holds.remove(key).unwrap_or_default().1 {
+            self.world.ledger.drop_hold(addr);
+            self.on_ledger_changes();
         }
     }
 }

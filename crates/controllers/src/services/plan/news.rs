@@ -1,15 +1,16 @@
 //! What watches tell, taken in.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use landfall_ipam::{AddrSet, PoolName};
 
-use super::{ClaimView, Effect, Leftover, Plan, Planner, PoolView, ServiceView, status};
+use super::{Claim, Effect, Leftover, Plan, Planner, PoolView, ServiceView, status};
 use crate::{
+    ledger::ForeignAddress,
     object::{ObjectKey, Version},
     services::{
         decide::is_lease,
-        view::{ForeignAddress, ForeignKind, PoolSource},
+        view::{ForeignKind, PoolSource},
     },
     store::{Change, Put, Source, Watched},
 };
@@ -29,7 +30,7 @@ impl Watched<ForeignAddress, Vec<IpAddr>> {
 /// Everything the planner is told by watches.
 #[derive(Debug)]
 pub(in crate::services) enum News {
-    Claims(Watched<IpAddr, ClaimView>),
+    Claims(Watched<IpAddr, Claim>),
     Services(Watched<ObjectKey, ServiceView>),
     /// What replaced operators left on Services.
     Leftovers(Watched<ObjectKey, Leftover>),
@@ -46,144 +47,16 @@ impl Planner {
     /// Takes in what a watch told.
     pub(in crate::services) fn on_news(&mut self, news: News) {
         match news {
-            News::Claims(watched) => self.on_claims(watched),
+            News::Claims(watched) => {
+                self.world.ledger.observe(watched);
+                self.on_ledger_changes();
+            }
             News::Services(watched) => self.on_services(watched),
             News::Leftovers(watched) => self.on_leftovers(watched),
             News::Pools(source, watched) => self.on_pools(source, watched),
             News::Namespaces(watched) => self.on_namespaces(watched),
             News::ServiceRanges(watched) => self.on_service_ranges(watched),
             News::ForeignAddresses(kind, watched) => self.on_foreign_addresses(kind, watched),
-        }
-    }
-
-    fn on_claims(&mut self, watched: Watched<IpAddr, ClaimView>) {
-        let busy = &self.world.busy;
-        for change in self.world.claims.observe(watched, |addr| busy.contains_key(addr)) {
-            match change {
-                Change::Put(addr, old) => self.claim_put(addr, old.as_ref()),
-                Change::Left(_, old) => self.claim_left(&old),
-                Change::Unsure(addr) => {
-                    if !self.world.is_busy(addr) {
-                        self.look_at_claim(addr, Duration::ZERO, None);
-                    }
-                }
-                // The answer to a call under way may be older than this list, and nothing in it
-                // would tell.
-                Change::Listed => self.reread.extend(self.world.busy.keys()),
-            }
-        }
-    }
-
-    pub(super) fn put_claim(&mut self, claim: ClaimView) {
-        let (addr, version) = (claim.addr, claim.version);
-        if let Put::New(old) = self.world.claims.put(addr, version, claim, Source::Own) {
-            self.claim_put(addr, old.as_ref());
-        }
-    }
-
-    /// There is a newer version of a claim.
-    fn claim_put(&mut self, addr: IpAddr, old: Option<&ClaimView>) {
-        let Some(claim) = self.world.claim(addr) else { return };
-        let holders = claim.holders().to_vec();
-        let pool = claim.pool.clone();
-        let waits_for = claim.waits_for().cloned();
-        if let Some(old) = old {
-            self.unindex_claim(old);
-        }
-        for holder in &holders {
-            self.repair.recheck(&holder.key);
-            self.world.held.insert(holder.key.clone(), addr);
-            self.count(pool.as_ref(), holder, addr);
-            self.mark(&holder.key);
-        }
-        if let Some(old) = old {
-            self.forget_those_without_claims(old);
-        }
-        if let Some(reservation) = waits_for {
-            self.expiries.extend(reservation.expires.map(|expires| (expires, addr)));
-            self.world.kept.insert(reservation.whom(), addr);
-            self.retain(pool.as_ref(), &reservation, addr);
-        }
-        self.wake_about(addr);
-        self.release_delays.remove(&addr);
-        self.tries.claims.remove(&addr);
-        self.repair.recheck_claim(addr);
-        self.settle(addr);
-    }
-
-    /// A claim is gone: its holders need looking after, and its address may be free.
-    pub(super) fn claim_left(&mut self, old: &ClaimView) {
-        self.unindex_claim(old);
-        self.forget_those_without_claims(old);
-        self.release_delays.remove(&old.addr);
-        self.tries.claims.remove(&old.addr);
-        self.repair.recheck_claim(old.addr);
-        self.settle(old.addr);
-        self.wake_about(old.addr);
-        // Somebody who shows the address without a claim can have one now.
-        let showing: Vec<_> = self.world.shown.of(&old.addr).cloned().collect();
-        for key in showing {
-            self.mark(&key);
-        }
-    }
-
-    fn unindex_claim(&mut self, old: &ClaimView) {
-        if let Some(reservation) = old.waits_for() {
-            if let Some(expires) = reservation.expires {
-                self.expiries.remove(&(expires, old.addr));
-            }
-            self.world.kept.remove(&reservation.whom(), &old.addr);
-            self.unretain(old.pool.as_ref(), reservation, old.addr);
-        }
-        for holder in old.holders() {
-            self.repair.recheck(&holder.key);
-            if let Some(pool) = &old.pool {
-                self.ungive(pool, holder.key.namespace(), old.addr);
-            }
-            if let Some(key) = holder.terms.as_ref().and_then(|terms| terms.key.as_deref()) {
-                self.world.unoffer(key, old.addr);
-            }
-            self.world.held.remove(&holder.key, &old.addr);
-            self.mark(&holder.key);
-        }
-    }
-
-    /// What was known of a missing Service is of no use once nothing is claimed in its name.
-    fn forget_those_without_claims(&mut self, old: &ClaimView) {
-        for holder in old.holders() {
-            if !self.world.held.has(&holder.key) {
-                self.absent.forget(&holder.key);
-            }
-        }
-    }
-
-    /// Something became of an address. Whoever waits for it is told what; whoever it is kept for,
-    /// or waits under the sharing key of a holder, may be able to have it now.
-    fn wake_about(&mut self, addr: IpAddr) {
-        let mut turns = self.waiting.for_address(addr);
-        if let Some(claim) = self.world.claim(addr) {
-            for holder in claim.holders() {
-                let key = holder.terms.as_ref().and_then(|terms| terms.key.as_deref());
-                turns.extend(key.into_iter().flat_map(|key| self.waiting.under_key(key)));
-            }
-            if let Some(reservation) = claim.waits_for() {
-                let waiting = self.waiting.in_namespace(&reservation.namespace);
-                turns.extend(waiting.into_iter().filter(|(_, key)| reservation.is_for(key)));
-            }
-        }
-        self.wake(turns);
-    }
-
-    pub(super) fn settle(&mut self, addr: IpAddr) {
-        if self.world.settle(addr) {
-            self.freed.insert(addr);
-        }
-        self.status_dirty = true;
-        self.claims_changed = true;
-        if !self.world.is_busy(addr) {
-            for key in std::mem::take(&mut self.later) {
-                self.mark(&key);
-            }
         }
     }
 
@@ -218,7 +91,7 @@ impl Planner {
             if is_lease(*addr) {
                 continue;
             }
-            if self.world.shown.insert(*addr, key.clone()) {
+            if self.world.ledger.shown.insert(*addr, key.clone()) {
                 // Those who have it may have that to say.
                 self.mark_holders(*addr);
             }
@@ -242,24 +115,15 @@ impl Planner {
         self.contest(&old.key, None);
         self.world.asked_first.remove_key(&old.key);
         self.service_delays.remove(&old.key);
-        if self.world.held.has(&old.key) || self.is_engaged(&old.key) {
+        if self.world.ledger.has_service(&old.key) || self.is_engaged(&old.key) {
             self.absent.saw_leave(&old.key);
         }
         self.mark(&old.key);
     }
 
-    /// Those who have an address are decided about again.
-    pub(super) fn mark_holders(&mut self, addr: IpAddr) {
-        let holders = self.world.claim(addr).map(ClaimView::holders).unwrap_or_default();
-        let keys: Vec<_> = holders.iter().map(|holder| holder.key.clone()).collect();
-        for key in keys {
-            self.mark(&key);
-        }
-    }
-
     fn unshow(&mut self, addr: IpAddr, key: &ObjectKey) {
         self.mark_holders(addr);
-        self.world.shown.remove(&addr, key);
+        self.world.ledger.shown.remove(&addr, key);
         self.settle(addr);
     }
 
@@ -355,7 +219,7 @@ impl Planner {
         else {
             return watched;
         };
-        addrs.retain(|addr| !self.world.book.cluster_ips().contains(*addr));
+        addrs.retain(|addr| !self.world.ledger.book.cluster_ips().contains(*addr));
         Watched::has(who, version, addrs)
     }
 
@@ -379,10 +243,10 @@ impl Planner {
                 continue;
             }
             for addr in &gone {
-                self.world.outside.remove(addr, &who);
+                self.world.ledger.outside.remove(addr, &who);
             }
             for addr in &came {
-                self.world.outside.insert(*addr, who.clone());
+                self.world.ledger.outside.insert(*addr, who.clone());
             }
             for addr in gone.into_iter().chain(came) {
                 self.outside_changed(addr);

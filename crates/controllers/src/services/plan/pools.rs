@@ -30,7 +30,7 @@ impl Planner {
             }
             let Some(view) = self.world.pool(&name) else { continue };
             let told = status::PoolFacts {
-                book: &self.world.book,
+                book: &self.world.ledger.book,
                 overlaps: self.world.overlaps.get(&name),
                 waiting: &self.waiting,
                 blocked: self.blocked.as_ref().map(|blocked| blocked.message.as_str()),

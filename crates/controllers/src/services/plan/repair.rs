@@ -168,7 +168,7 @@ impl Planner {
 
     /// Whether it is so because somebody is at work on it. In the first round nobody is.
     fn is_under_way(&self, found: &Found) -> bool {
-        let busy = found.addr.is_some_and(|addr| self.world.is_busy(addr));
+        let busy = found.addr.is_some_and(|addr| self.world.is_in_flight(addr));
         let at_work = |key: &ObjectKey| {
             self.is_engaged(key)
                 || self.later.contains(key)

@@ -1,15 +1,14 @@
 //! What came of an effect, taken in.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
-use super::{
-    Blocked, Busy, ClaimView, Effect, Now, Planner, PoolName, Refusal, due::PROBE_TRIES, status,
-};
+use super::{Blocked, Effect, Now, Planner, PoolName, Refusal, Write, due::PROBE_TRIES, status};
 use crate::{
     backoff::Backoff,
     call::Failure,
     engine::Report,
     event::Event,
+    ledger::{self, HolderRef, Outcome},
     object::{ObjectKey, Version},
     services::effect::Answer,
 };
@@ -23,19 +22,8 @@ impl Planner {
     ) -> Option<Event> {
         let Report { effect, result } = report;
         match effect {
-            Effect::Take { addr, pool, holder } => {
-                let open = matches!(&result, Err(Failure::Unknown(_)));
-                self.on_claim_write(addr, &holder.key, result, now);
-                self.uncount_unless(open, pool.as_ref(), &holder, addr);
-                None
-            }
-            // The other holders are marked by the claim's own change.
-            Effect::Touch { key, addr, pool, holders, .. } => {
-                let open = matches!(&result, Err(Failure::Unknown(_)));
-                self.on_claim_write(addr, &key, result, now);
-                for holder in &holders {
-                    self.uncount_unless(open, pool.as_ref(), holder, addr);
-                }
+            Effect::Claim { write, service } => {
+                self.on_claim_written(&write, service, of_ledger(result), now);
                 None
             }
             Effect::Publish { key, uid, event, .. } => {
@@ -50,33 +38,27 @@ impl Planner {
                 let refused = self.on_cleaned_up(&key, version, result, now);
                 refused.map(|message| refused_write(&key, &uid, message))
             }
-            Effect::Release { claim, holder, .. } => {
+            Effect::Release { claim, holder, orphaned, .. } => {
                 let addr = claim.addr;
-                if matches!(result, Ok(Answer::Kept)) {
-                    // What we know of the Service is out of date.
-                    self.looks.entry(holder.key.clone()).or_insert(now.uptime);
-                }
-                let orphan = self.collecting.remove(&addr);
-                let by = match &result {
-                    Ok(Answer::Released { by }) => {
-                        self.collected = self.collected.saturating_add(u64::from(orphan));
+                let result = of_ledger(result);
+                let released_by = match &result {
+                    Ok(ledger::Answer::Released { by }) => {
+                        self.collected = self.collected.saturating_add(u64::from(orphaned));
                         by.clone()
                     }
                     Ok(_) | Err(_) => None,
                 };
-                self.on_given_up(addr, claim.version, result, now);
-                by.map(|uid| {
+                let outcome = self.world.ledger.given_up(addr, claim.version, result, now);
+                self.on_ledger_changes();
+                if outcome == Outcome::Kept {
+                    // What we know of the Service is out of date.
+                    self.looks.entry(holder.key.clone()).or_insert(now.uptime);
+                }
+                self.on_given_up(outcome);
+                released_by.map(|uid| {
                     let message = format!("{addr} is free again");
                     status::service_event(&holder.key, &uid, false, "Released", message)
                 })
-            }
-            Effect::Expire { addr, version, .. } => {
-                self.on_given_up(addr, version, result, now);
-                None
-            }
-            Effect::LookAtClaim { addr, known } => {
-                self.on_claim_seen(addr, known, result, now);
-                None
             }
             Effect::LookAtService { key, known } => {
                 if matches!(result, Ok(_) | Err(Failure::NotSent)) {
@@ -122,135 +104,75 @@ impl Planner {
     }
 
     /// A claim was to be given up.
-    fn on_given_up(
+    fn on_given_up(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Done => self.unblock(),
+            Outcome::Refused(Failure::Blocked(message)) => self.block(message, None),
+            Outcome::Refused(_)
+            | Outcome::Conflict
+            | Outcome::Nothing
+            | Outcome::Unknown
+            | Outcome::Read(_)
+            | Outcome::Kept => {}
+        }
+    }
+
+    /// A claim was read or written, perhaps for a Service.
+    fn on_claim_written(
         &mut self,
-        addr: IpAddr,
-        version: Version,
-        result: Result<Answer, Failure>,
+        write: &Write,
+        service: Option<ObjectKey>,
+        result: Result<ledger::Answer, Failure>,
         now: Now,
     ) {
-        match result {
-            Ok(Answer::Released { .. }) => {
-                self.unblock();
-                if let Some(old) = self.world.claims.deleted(&addr, version) {
-                    self.claim_left(&old);
+        let for_whom = service.as_ref().map(HolderRef::service);
+        let outcome = self.world.ledger.written(write, for_whom, result, now);
+        self.on_ledger_changes();
+        if let Outcome::Read(for_whom) = outcome {
+            self.confirm(write.addr());
+            if let Some(waiter) = for_whom {
+                self.end_call(&waiter.key);
+                if self.world.claim(write.addr()).is_none() {
+                    // It did not happen. Trying again at once would hammer whatever is in trouble.
+                    self.delay_service(&waiter.key, None, Duration::ZERO, now);
                 }
-                self.unbusy(addr);
+                self.mark(&waiter.key);
             }
-            // It is kept for somebody.
-            Ok(Answer::Claim(claim)) => self.take_in_claim(addr, claim),
-            Ok(Answer::Kept) | Err(Failure::Refused(_)) => {
-                self.unbusy(addr);
-                self.delay_release(addr, Duration::ZERO, now);
-            }
-            Err(Failure::Throttled(wait)) => {
-                self.unbusy(addr);
-                self.delay_release(addr, wait, now);
-            }
-            Err(Failure::Blocked(message)) => {
-                self.unbusy(addr);
-                self.delay_release(addr, Duration::ZERO, now);
-                self.block(message, None);
-            }
-            Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
-            Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
-                self.look_after_conflict(addr, now);
-            }
-            Err(failure @ Failure::Unknown(_)) => {
-                self.look_at_claim_later(addr, &failure, None, now);
-            }
+            return;
         }
-    }
-
-    /// A claim was to be created or touched for a Service.
-    fn on_claim_write(
-        &mut self,
-        addr: IpAddr,
-        key: &ObjectKey,
-        result: Result<Answer, Failure>,
-        now: Now,
-    ) {
-        match result {
-            Ok(Answer::Claim(claim)) => {
-                self.service_delays.remove(key);
-                self.unblock();
-                self.take_in_claim(addr, claim);
-                self.end_call(key);
-            }
-            Ok(_) | Err(Failure::NotSent) => {
-                self.unbusy(addr);
-                self.end_call(key);
-            }
-            // Taken by whoever was faster. Any other address will do meanwhile.
-            Err(Failure::Exists | Failure::Conflict | Failure::NotFound) => {
-                self.end_call(key);
-                self.look_after_conflict(addr, now);
-            }
-            // It did not happen: there is nothing to look at.
-            Err(Failure::Throttled(wait)) => {
-                self.unbusy(addr);
-                self.end_call(key);
-                self.delay_service(key, None, wait, now);
-            }
-            Err(Failure::Refused(message)) => {
-                self.unbusy(addr);
-                self.end_call(key);
-                self.delay_service(key, Some(Refusal::LedgerRefused(message)), Duration::ZERO, now);
-            }
-            Err(Failure::Blocked(message)) => {
-                self.unbusy(addr);
-                self.end_call(key);
-                self.block(message.clone(), Some(key));
-                self.delay_service(key, Some(Refusal::LedgerRefused(message)), Duration::ZERO, now);
-            }
-            // Until we know whether it happened, the Service gets no other address.
-            Err(failure @ Failure::Unknown(_)) => {
-                self.look_at_claim_later(addr, &failure, Some(key.clone()), now);
-                return;
-            }
-        }
-        self.mark(key);
-    }
-
-    fn on_claim_seen(
-        &mut self,
-        addr: IpAddr,
-        known: Option<Version>,
-        result: Result<Answer, Failure>,
-        now: Now,
-    ) {
-        let for_whom = match self.world.busy.get(&addr) {
-            Some(Busy::Looking { for_whom }) => for_whom.clone(),
-            Some(Busy::Writing(_)) | None => None,
+        let Some(key) = service else {
+            self.on_given_up(outcome);
+            return;
         };
-        match result {
-            Ok(Answer::Claim(claim)) => {
-                self.take_in_claim(addr, claim);
-                self.confirm(addr);
+        match outcome {
+            // Until we know whether it happened, the Service gets no other address.
+            Outcome::Unknown => return,
+            Outcome::Done => {
+                self.service_delays.remove(&key);
+                self.unblock();
             }
-            Ok(Answer::NoClaim) => {
-                if let Some(old) = known.and_then(|at| self.world.claims.deleted(&addr, at)) {
-                    self.claim_left(&old);
-                }
-                self.unbusy(addr);
-                self.confirm(addr);
-            }
-            Ok(_) | Err(Failure::NotSent) => self.unbusy(addr),
-            Err(failure) => {
-                self.look_at_claim_later(addr, &failure, for_whom, now);
-                return;
+            // Any other address will do meanwhile.
+            Outcome::Conflict | Outcome::Nothing | Outcome::Read(_) | Outcome::Kept => {}
+            Outcome::Refused(failure) => {
+                let wait = failure.asked_to_wait();
+                let refused = match failure {
+                    Failure::Refused(message) => Some(Refusal::LedgerRefused(message)),
+                    Failure::Blocked(message) => {
+                        self.block(message.clone(), Some(&key));
+                        Some(Refusal::LedgerRefused(message))
+                    }
+                    Failure::Exists
+                    | Failure::Conflict
+                    | Failure::NotFound
+                    | Failure::Throttled(_)
+                    | Failure::Unknown(_)
+                    | Failure::NotSent => None,
+                };
+                self.delay_service(&key, refused, wait, now);
             }
         }
-        if let Some(key) = for_whom {
-            self.end_call(&key);
-            self.ungive_everywhere(addr);
-            self.recount(addr);
-            if self.world.claim(addr).is_none() {
-                // It did not happen. Trying again at once would hammer whatever is in trouble.
-                self.delay_service(&key, None, Duration::ZERO, now);
-            }
-            self.mark(&key);
-        }
+        self.end_call(&key);
+        self.mark(&key);
     }
 
     /// A status was to be written. If it cannot be, an event is the only way to say so.
@@ -336,13 +258,6 @@ impl Planner {
         refused
     }
 
-    /// The answer to a call about a claim. It may be older than what the watch told meanwhile, which
-    /// the store can tell only as long as the call counts as under way.
-    fn take_in_claim(&mut self, addr: IpAddr, claim: ClaimView) {
-        self.put_claim(claim);
-        self.unbusy(addr);
-    }
-
     fn take_in_service(&mut self, key: &ObjectKey, answer: Answer) {
         match answer {
             // One that we do not know any more was removed by newer news. If it is back, the watch
@@ -355,13 +270,7 @@ impl Planner {
                     self.service_left(&old);
                 }
             }
-            Answer::Service(_)
-            | Answer::NoService
-            | Answer::Claim(_)
-            | Answer::NoClaim
-            | Answer::Pool(_)
-            | Answer::Released { .. }
-            | Answer::Kept => {}
+            Answer::Service(_) | Answer::NoService | Answer::Ledger(_) | Answer::Pool(_) => {}
         }
     }
 
@@ -396,17 +305,12 @@ impl Planner {
     /// A write of a claim went through: whatever was refused is worth another try.
     fn unblock(&mut self) {
         if self.blocked.take().is_some() {
-            let services = self.service_delays.values_mut().map(|(delay, _)| delay);
-            for delay in services.chain(self.release_delays.values_mut()) {
+            for (delay, _) in self.service_delays.values_mut() {
                 delay.until = delay.until.map(|_| Duration::ZERO);
             }
+            self.world.ledger.retry_releases();
             self.status_dirty = true;
         }
-    }
-
-    fn delay_release(&mut self, addr: IpAddr, wait: Duration, now: Now) {
-        let tries = self.release_delays.get(&addr).map_or(0, |delay| delay.tries);
-        self.release_delays.insert(addr, Backoff::after(tries, now).at_least(wait, now));
     }
 
     fn delay_pool_status(&mut self, pool: PoolName, failure: &Failure, now: Now) {
@@ -425,17 +329,16 @@ impl Planner {
             }
         }
     }
+}
 
-    /// A call about the claim on an address has ended: its holders are looked at again.
-    pub(super) fn unbusy(&mut self, addr: IpAddr) {
-        self.world.busy.remove(&addr);
-        self.world.claims.unpin(&addr);
-        if self.reread.remove(&addr) {
-            self.look_at_claim(addr, Duration::ZERO, None);
-            return;
+/// The answer to a call about a claim.
+fn of_ledger(result: Result<Answer, Failure>) -> Result<ledger::Answer, Failure> {
+    match result {
+        Ok(Answer::Ledger(answer)) => Ok(answer),
+        Ok(Answer::Service(_) | Answer::OtherService(_) | Answer::NoService | Answer::Pool(_)) => {
+            Err(Failure::Unknown("the answer is about no claim".to_owned()))
         }
-        self.settle(addr);
-        self.mark_holders(addr);
+        Err(failure) => Err(failure),
     }
 }
 

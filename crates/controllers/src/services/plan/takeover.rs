@@ -147,7 +147,7 @@ impl Planner {
 
     /// Whether nothing is left to be written into the ledger about a Service.
     fn is_settled(&self, key: &ObjectKey) -> bool {
-        let mut held = self.world.held.of(key);
+        let mut held = self.world.ledger.held_by_service(key).into_iter();
         match self.world.service(key) {
             Some(service) => {
                 let in_status = service.in_status();
@@ -156,15 +156,15 @@ impl Planner {
                     if !in_status.contains(addr) {
                         return true;
                     }
-                    let beyond =
-                        service.place == Place::Status && self.world.book.pool_of(*addr).is_none();
+                    let beyond = service.place == Place::Status
+                        && self.world.ledger.book.pool_of(*addr).is_none();
                     beyond || is_lease(*addr) || self.world.claim(*addr).is_some()
                 };
                 !self.later.contains(key)
                     && service.shows.iter().all(entered)
-                    && !held.any(|addr| self.world.is_busy(*addr))
+                    && !held.any(|addr| self.world.is_in_flight(addr))
             }
-            None => held.all(|addr| self.world.is_a_virtual_ips(*addr)),
+            None => held.all(|addr| self.world.is_a_virtual_ips(addr)),
         }
     }
 
@@ -172,7 +172,7 @@ impl Planner {
     /// that is there and of another type does not.
     pub(super) fn in_grace(&mut self, key: &ObjectKey, now: Now) -> bool {
         self.world.leftovers.get(key).is_none()
-            && self.world.held.has(key)
+            && self.world.ledger.has_service(key)
             && self.absent.in_grace(key, now)
     }
 }

@@ -297,6 +297,7 @@ fn a_deleted_service_gets_its_address_back_if_it_comes_again_in_time() {
 fn a_reservation_is_for_one_service_or_namespace_and_outlives_it() {
     let mut sim = running(1);
     let kept = |name: Option<&str>| Reservation {
+        kind: HolderKind::Service,
         namespace: "shop".to_owned(),
         name: name.map(str::to_owned),
         expires: None,
@@ -333,8 +334,10 @@ fn whatever_becomes_of_an_asked_for_address_is_told_whether_a_pool_has_it_or_not
     sim.settle();
     assert_eq!(condition_of(&sim, "shop/web").1, "OutsideEveryPool");
     let (namespace, name) = ("other".to_owned(), None);
-    sim.cluster
-        .reserve(ip("10.0.0.9"), Reservation { namespace, name, expires: None, retained: false });
+    sim.cluster.reserve(
+        ip("10.0.0.9"),
+        Reservation { kind: HolderKind::Service, namespace, name, expires: None, retained: false },
+    );
     sim.settle();
     assert_eq!(condition_of(&sim, "shop/web").1, "Reserved");
 }
@@ -354,7 +357,13 @@ fn whoever_is_overtaken_gets_the_next_address_or_the_reason() {
         let (namespace, name) = ("other".to_owned(), None);
         sim.cluster.reserve(
             ip("10.0.0.0"),
-            Reservation { namespace, name, expires: None, retained: false },
+            Reservation {
+                kind: HolderKind::Service,
+                namespace,
+                name,
+                expires: None,
+                retained: false,
+            },
         );
         sim.settle();
         sim

@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_api::{IPGroupStatus, condition};
+use landfall_api::{IPGroupStatus, Use, condition};
 use landfall_ipam::{ClaimFact, HolderFact, Pool, PoolName, Violation, check, clash};
 
 use super::super::{
@@ -15,12 +15,10 @@ use super::super::{
     fixtures,
     plan::News,
     status,
-    view::{
-        ClaimView, ForeignAddress, ForeignKind, HolderView, Leftover, Place, PoolSource, PoolView,
-        Reservation, ServiceView, Tenure,
-    },
+    view::{ForeignKind, Leftover, Place, PoolSource, PoolView, ServiceView},
 };
 use crate::{
+    ledger::{Claim, ForeignAddress, HolderEntry, Reservation, Tenure},
     object::{ObjectKey, Version},
     store::Watched,
 };
@@ -87,7 +85,7 @@ pub(super) const fn kind_of_foreign_address(who: &ForeignAddress) -> ForeignKind
 /// One change, as watches will tell it.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    Claim(IpAddr, Version, Option<ClaimView>),
+    Claim(IpAddr, Version, Option<Claim>),
     Service(ObjectKey, Version, Option<Box<ServiceView>>, Option<Leftover>),
     Pool(Box<PoolView>),
     NoPool(PoolName, Version),
@@ -146,9 +144,9 @@ impl Change {
 }
 
 /// Somebody of whom a claim would say an older version than it does.
-fn backwards(claim: &ClaimView, next: &[HolderView]) -> Option<ObjectKey> {
-    let older = |one: &&HolderView| {
-        let mut before = claim.holders().iter().filter(|other| other.key == one.key);
+fn backwards(claim: &Claim, next: &[HolderEntry]) -> Option<ObjectKey> {
+    let older = |one: &&HolderEntry| {
+        let mut before = claim.services().iter().filter(|other| other.key == one.key);
         before.any(|other| other.seen > one.seen)
     };
     next.iter().find(older).map(|holder| holder.key.clone())
@@ -159,7 +157,7 @@ fn backwards(claim: &ClaimView, next: &[HolderView]) -> Option<ObjectKey> {
 pub(in crate::services) struct Cluster {
     version: u64,
     uids: u64,
-    pub(in crate::services) claims: BTreeMap<IpAddr, ClaimView>,
+    pub(in crate::services) claims: BTreeMap<IpAddr, Claim>,
     pub(in crate::services) services: BTreeMap<ObjectKey, Stored>,
     pub(in crate::services) pools: BTreeMap<PoolName, PoolView>,
     /// Where pools have their Services shown.
@@ -339,38 +337,32 @@ impl Cluster {
         self.services.insert(key, stored);
     }
 
-    fn put_claim(
-        &mut self,
-        addr: IpAddr,
-        pool: Option<PoolName>,
-        holders: Vec<HolderView>,
-    ) -> ClaimView {
-        let version = self.next();
-        let uid = match self.claims.get(&addr) {
-            Some(claim) => claim.uid.clone(),
+    fn put_claim(&mut self, mut claim: Claim) -> Claim {
+        claim.version = self.next();
+        claim.uid = match self.claims.get(&claim.addr) {
+            Some(before) => before.uid.clone(),
             None => self.uid("claim"),
         };
-        let reserved = self.claims.get(&addr).and_then(|claim| claim.reserved.clone());
-        let tenure = Tenure::Services(holders);
-        let claim = ClaimView { addr, uid, version, pool, reserved, tenure };
-        self.claims.insert(addr, claim.clone());
-        self.history.push(Change::Claim(addr, version, Some(claim.clone())));
+        self.claims.insert(claim.addr, claim.clone());
+        self.history.push(Change::Claim(claim.addr, claim.version, Some(claim.clone())));
         claim
     }
 
-    /// Somebody writes into a claim who has its address.
-    pub(in crate::services) fn hold(&mut self, addr: IpAddr, holders: Vec<HolderView>) {
-        let pool = self.claims.get(&addr).and_then(|claim| claim.pool.clone());
-        self.put_claim(addr, pool, holders);
+    /// A claim is written so that it has this tenure.
+    fn set_tenure(&mut self, addr: IpAddr, tenure: Tenure) -> Claim {
+        let claim = self.claims.get(&addr).cloned();
+        let claim = claim.unwrap_or_else(|| fixtures::claim_of(addr, &[]));
+        self.put_claim(Claim { tenure, ..claim })
     }
 
-    /// Somebody makes a claim that says no holder.
+    /// A holder of an address is written into its claim.
+    pub(in crate::services) fn hold(&mut self, addr: IpAddr, holders: Vec<HolderEntry>) {
+        self.set_tenure(addr, Tenure::Held(holders));
+    }
+
+    /// A claim is made that says no holder.
     pub(in crate::services) fn hold_by_nobody(&mut self, addr: IpAddr) {
-        let mut claim = self.put_claim(addr, None, Vec::new());
-        claim.tenure = Tenure::Nobody("nobody".to_owned());
-        claim.version = self.next();
-        self.claims.insert(addr, claim.clone());
-        self.history.push(Change::Claim(addr, claim.version, Some(claim)));
+        self.set_tenure(addr, Tenure::Nobody("nobody".to_owned()));
     }
 
     /// What a pool said first about whether ledger and Services agree.
@@ -387,19 +379,10 @@ impl Cluster {
     /// An administrator keeps a free address for somebody.
     pub(in crate::services) fn reserve(&mut self, addr: IpAddr, reservation: Reservation) {
         if !self.claims.contains_key(&addr) {
-            self.put_claim(addr, None, Vec::new());
-            self.set_reservation(addr, Some(reservation));
+            let reserved = Some(reservation);
+            let claim = fixtures::claim_of(addr, &[]);
+            self.put_claim(Claim { purpose: Use::Reserved, reserved, ..claim });
         }
-    }
-
-    fn set_reservation(&mut self, addr: IpAddr, reservation: Option<Reservation>) -> ClaimView {
-        let version = self.next();
-        let claim = self.claims.get_mut(&addr).unwrap();
-        claim.reserved = reservation;
-        claim.version = version;
-        let claim = claim.clone();
-        self.history.push(Change::Claim(addr, version, Some(claim.clone())));
-        claim
     }
 
     pub(super) fn live(&self, key: &ObjectKey) -> Option<ServiceView> {
@@ -418,7 +401,7 @@ impl Cluster {
     }
 
     /// Whom a claim means: one of the original operator means whoever has the name.
-    fn uid_of(&self, holder: &HolderView) -> String {
+    fn uid_of(&self, holder: &HolderEntry) -> String {
         let named = || self.services.get(&holder.key).map(|stored| stored.view.uid.clone());
         holder.uid.clone().or_else(named).unwrap_or_default().to_string()
     }
@@ -430,8 +413,8 @@ impl Cluster {
             .values()
             .map(|claim| ClaimFact {
                 addr: claim.addr,
-                holders: claim.holders().iter().map(|holder| self.uid_of(holder)).collect(),
-                reserved: !matches!(claim.tenure, Tenure::Services(_)) || claim.reserved.is_some(),
+                holders: claim.services().iter().map(|holder| self.uid_of(holder)).collect(),
+                reserved: !matches!(claim.tenure, Tenure::Held(_)) || claim.reserved.is_some(),
             })
             .collect();
         let holders: Vec<_> = self
@@ -450,8 +433,8 @@ impl Cluster {
     /// Claims whose holders, on the terms they are entered with, may not share the address: never,
     /// not even for a moment.
     pub(in crate::services) fn recorded_clashes(&self) -> Vec<IpAddr> {
-        let clashes = |claim: &&ClaimView| {
-            let holders = claim.holders();
+        let clashes = |claim: &&Claim| {
+            let holders = claim.services();
             holders.iter().enumerate().any(|(index, one)| {
                 let mut others = holders.iter().skip(index + 1);
                 others.any(|other| clash(one.party(), other.party()).is_some())

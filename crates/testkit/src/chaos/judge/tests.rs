@@ -127,8 +127,7 @@ fn whoever_could_be_served_must_be() {
         claim.spec.reserved_for = Some(ReservedFor {
             namespace: "play-a".into(),
             name: Some(name.into()),
-            expires: None,
-            retained: None,
+            ..ReservedFor::default()
         });
         claim
     };

@@ -260,8 +260,13 @@ fn whoever_clashes_leaves_though_what_it_asks_for_makes_no_sense() {
 #[test]
 fn who_gets_what_another_pool_has_by_now_shows_it_where_that_one_says() {
     let mut sim = running_in(Place::Annotation, 1);
-    let kept =
-        Reservation { namespace: "shop".to_owned(), name: None, expires: None, retained: false };
+    let kept = Reservation {
+        kind: HolderKind::Service,
+        namespace: "shop".to_owned(),
+        name: None,
+        expires: None,
+        retained: false,
+    };
     sim.cluster.reserve(ip("10.0.0.1"), kept);
     sim.cluster.create_service("shop/first");
     sim.settle();
@@ -292,7 +297,7 @@ fn what_no_pool_gave_is_of_none_though_one_covers_it_later() {
     share(&mut sim, "shop/web", "k", 80);
     sim.settle();
     let claim = &sim.cluster.claims[&ip("192.0.2.1")];
-    assert_eq!(claim.holders()[0].terms.as_ref().unwrap().ports, ["TCP/80"], "it was written");
+    assert_eq!(claim.services()[0].terms.as_ref().unwrap().ports, ["TCP/80"], "it was written");
     assert_eq!(claim.pool, None);
 }
 
@@ -320,7 +325,7 @@ fn what_no_pool_gave_is_of_none_for_the_next_of_the_same_name() {
     sim.crash(0);
     sim.settle();
     let claim = &sim.cluster.claims[&ip("192.0.2.1")];
-    assert_ne!(claim.holders()[0].uid, before.holders()[0].uid);
+    assert_ne!(claim.services()[0].uid, before.services()[0].uid);
     assert_eq!(claim.pool, None);
 }
 

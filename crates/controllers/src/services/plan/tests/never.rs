@@ -1,6 +1,7 @@
 //! Addresses that no Service can have.
 
-use super::{super::super::view::ForeignAddress, *};
+use super::*;
+use crate::ledger::ForeignAddress;
 
 fn asks(sim: &mut Sim, key: &str, addr: &str) {
     sim.cluster.create_service(key);
@@ -71,6 +72,7 @@ fn a_reservation_of_what_no_service_can_have_is_not_used() {
     let mut sim = running(1);
     sim.set_service_ranges("10.0.0.1");
     let reservation = Reservation {
+        kind: HolderKind::Service,
         namespace: "shop".to_owned(),
         name: Some("web".to_owned()),
         expires: None,

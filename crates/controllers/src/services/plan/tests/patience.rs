@@ -1,7 +1,7 @@
 //! How often something is tried that does not succeed.
 
 use super::*;
-use crate::{call::Failure, engine::Call as _, object::Version, services::effect::Answer};
+use crate::{call::Failure, engine::Call as _, ledger, object::Version, services::effect::Answer};
 
 /// A moment as short as news and answers are apart on a real network.
 const STEP: Duration = Duration::from_millis(80);
@@ -26,7 +26,7 @@ fn calls_during(
 /// The claim on `10.0.0.0` as it was long ago.
 fn older_claim(sim: &Sim) -> Answer {
     let claim = sim.cluster.claims[&ip("10.0.0.0")].clone();
-    Answer::Claim(ClaimView { version: Version(1), ..claim })
+    Answer::Ledger(ledger::Answer::Claim(Claim { version: Version(1), ..claim }))
 }
 
 fn served() -> Sim {
@@ -81,8 +81,8 @@ fn a_claim_that_another_program_keeps_rewriting_is_written_with_patience() {
     sim.settle();
     let undo = |sim: &mut Sim| {
         let claim = sim.cluster.claims[&ip("10.0.0.0")].clone();
-        let holders = claim.holders().iter().cloned();
-        let stripped = holders.map(|holder| HolderView { terms: None, ..holder });
+        let holders = claim.services().iter().cloned();
+        let stripped = holders.map(|holder| HolderEntry { terms: None, ..holder });
         sim.cluster.hold(claim.addr, stripped.collect());
     };
     undo(&mut sim);
@@ -98,7 +98,7 @@ fn a_claim_that_another_program_keeps_rewriting_is_written_with_patience() {
     assert!((4..30).contains(&touches), "{touches} in a minute");
     sim.settle();
     let claim = &sim.cluster.claims[&ip("10.0.0.0")];
-    assert!(claim.holders()[0].terms.is_some(), "and the last word is ours");
+    assert!(claim.services()[0].terms.is_some(), "and the last word is ours");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn what_the_server_throttles_is_tried_again_when_it_says_and_nothing_is_read_in_
         });
         assert_eq!(calls[case], 1, "{calls:?}");
         assert_eq!(calls.get("look"), None, "{case}: {calls:?}");
-        assert!(!sim.is_busy(0, ip("10.0.0.0")), "{case}: nothing is under way");
+        assert!(!sim.is_in_flight(0, ip("10.0.0.0")), "{case}: nothing is under way");
         let calls = calls_during(&mut sim, Duration::from_secs(1), |_| None);
         assert_eq!(calls[case], 1, "{calls:?}");
         assert_eq!(calls.get("look"), None, "{case}: {calls:?}");

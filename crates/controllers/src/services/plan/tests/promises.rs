@@ -27,7 +27,7 @@ fn whoever_keeps_undoing_what_we_write_is_met_with_patience() {
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"], "and the last word is ours");
 }
-use crate::services::{classes::Classes, view::ForeignAddress};
+use crate::{ledger::ForeignAddress, services::classes::Classes};
 
 const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
@@ -63,7 +63,10 @@ fn want_both_families(sim: &mut Sim, key: &str, require: bool) {
 
 fn reserve(sim: &mut Sim, addr: &str, namespace: &str, name: Option<&str>) {
     let (namespace, name) = (namespace.to_owned(), name.map(str::to_owned));
-    sim.cluster.reserve(ip(addr), Reservation { namespace, name, expires: None, retained: false });
+    sim.cluster.reserve(
+        ip(addr),
+        Reservation { kind: HolderKind::Service, namespace, name, expires: None, retained: false },
+    );
 }
 
 fn set_node(sim: &mut Sim, name: &str, addrs: &[&str]) {

@@ -19,8 +19,8 @@ fn show(sim: &mut Sim, key: &str, addrs: &[&str]) {
 }
 
 /// Who once had the name of a Service.
-fn former(key: &str) -> HolderView {
-    HolderView { uid: Some("former".into()), ..holder_now(&service(key)) }
+fn former(key: &str) -> HolderEntry {
+    HolderEntry { uid: Some("former".into()), ..holder_now(&service(key)) }
 }
 
 /// What the pool says: whether all is well, and if not what is wrong first.
@@ -40,7 +40,7 @@ const KINDS_FOUND: [(Finding, Story, &[&str]); 7] = [
         |sim| {
             sim.cluster.create_service("shop/web");
             let holder = holder_now(&sim.cluster.services.values().next().unwrap().view);
-            sim.cluster.hold(ip("10.0.0.2"), vec![HolderView { seen: None, ..holder }]);
+            sim.cluster.hold(ip("10.0.0.2"), vec![HolderEntry { seen: None, ..holder }]);
         },
         &["touch", "publish"],
     ),

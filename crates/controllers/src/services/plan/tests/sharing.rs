@@ -88,7 +88,7 @@ fn a_new_port_that_is_free_is_entered_in_the_ledger_and_nobody_moves() {
     share(&mut sim, "shop/b", "k", 8443);
     sim.settle();
     assert_eq!(sim.cluster.writes, ["touch"]);
-    let holders = sim.cluster.claims[&ip("10.0.0.0")].holders();
+    let holders = sim.cluster.claims[&ip("10.0.0.0")].services();
     assert_eq!(holders[1].terms.as_ref().unwrap().ports, ["TCP/8443"]);
 }
 
@@ -102,7 +102,7 @@ fn a_holder_that_is_gone_takes_no_address_from_the_others() {
     sim.cluster.edit_service("shop/gone", |stored| stored.view.shows = vec![ip("10.0.0.1")]);
     let both: Vec<_> = ["10.0.0.0", "10.0.0.1"]
         .iter()
-        .map(|addr| sim.cluster.claims[&ip(addr)].holders()[0].clone())
+        .map(|addr| sim.cluster.claims[&ip(addr)].services()[0].clone())
         .collect();
     sim.cluster.hold(ip("10.0.0.1"), both);
     sim.cluster.delete_service("shop/gone");
@@ -153,7 +153,7 @@ fn a_disagreement_that_is_over_takes_no_address_away() {
     share(&mut sim, "shop/red", "k", 80);
     share(&mut sim, "shop/blue", "k", 443);
     sim.settle();
-    assert_eq!(sim.cluster.claims[&ip("10.0.0.0")].holders().len(), 2);
+    assert_eq!(sim.cluster.claims[&ip("10.0.0.0")].services().len(), 2);
     // Red does not want to share any more, loses the address, and has it alone when blue is gone.
     sim.cluster.edit_service("shop/red", |stored| stored.view.terms = None);
     work(&mut sim, 0);

@@ -130,8 +130,13 @@ fn happen(sim: &mut Sim, step: &Step) {
             let name = ObjectKey::parse(&name(*service)).unwrap().name().to_owned();
             let expires = (how % 2 == 0).then(|| sim.wall() + jiff::SignedDuration::from_secs(9));
             let name = (how % 3 > 0).then_some(name);
-            let reservation =
-                Reservation { namespace: "shop".to_owned(), name, expires, retained: false };
+            let reservation = Reservation {
+                kind: HolderKind::Service,
+                namespace: "shop".to_owned(),
+                name,
+                expires,
+                retained: false,
+            };
             sim.cluster.reserve(addr(*what), reservation);
         }
         Step::Retain(pick) => sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| {

@@ -1,11 +1,14 @@
 //! What replaced operators leave behind.
 
 use super::*;
-use crate::services::{fixtures::service, status::holder_now, view::ForeignAddress};
+use crate::{
+    ledger::ForeignAddress,
+    services::{fixtures::service, status::holder_now},
+};
 
 /// A claim as the original operator wrote it: it names the Service, not which one of that name.
 fn legacy_claim(sim: &mut Sim, addr: &str, key: &str) {
-    let holder = HolderView { uid: None, seen: None, legacy: true, ..holder_now(&service(key)) };
+    let holder = HolderEntry { uid: None, seen: None, legacy: true, ..holder_now(&service(key)) };
     sim.cluster.hold(ip(addr), vec![holder]);
 }
 
@@ -90,7 +93,7 @@ fn a_service_that_we_saw_leave_is_not_waited_for_though_somebody_touches_its_cla
     sim.cluster.delete_service("shop/web");
     assert!(sim.deliver(0, Kind::Services, 1));
     let (addr, claim) = sim.cluster.claims.first_key_value().unwrap();
-    let (addr, holders) = (*addr, claim.holders().to_vec());
+    let (addr, holders) = (*addr, claim.services().to_vec());
     sim.cluster.hold(addr, holders);
     assert!(sim.deliver(0, Kind::Claims, 1));
     sim.quiet();

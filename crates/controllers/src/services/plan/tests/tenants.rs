@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use landfall_api::Quota;
 use landfall_ipam::{Family, Terms};
 
-use super::{
-    super::super::view::{ForeignAddress, Plain},
-    *,
-};
+use super::{super::super::view::Plain, *};
+use crate::ledger::ForeignAddress;
 
 const POOL: &str = "IPGroup/a";
 
@@ -163,7 +161,7 @@ fn an_annotation_that_was_refused_is_not_proven_by_what_kube_vip_announces_later
     sim.cluster.edit_service("shop/web", |stored| stored.view.announced = vec![ip("10.0.0.0")]);
     sim.settle();
     assert_eq!(reason(&sim, "shop/web"), "TakenBy");
-    let holders = sim.cluster.claims[&ip("10.0.0.0")].holders();
+    let holders = sim.cluster.claims[&ip("10.0.0.0")].services();
     assert_eq!(holders.len(), 1);
     assert_eq!(holders[0].key.as_str(), "other/first");
 }
@@ -209,7 +207,7 @@ fn an_address_that_is_merely_listed_goes_to_the_oldest_service_that_waits_for_it
     sim.cluster.delete_service("shop/has");
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/waits"), ["10.0.0.0"]);
-    assert_eq!(sim.cluster.claims[&ip("10.0.0.0")].holders()[0].key.as_str(), "shop/waits");
+    assert_eq!(sim.cluster.claims[&ip("10.0.0.0")].services()[0].key.as_str(), "shop/waits");
 }
 
 #[test]
@@ -335,7 +333,7 @@ fn retained_addresses_count_for_the_quota_and_the_oldest_is_given_up_first() {
         sim.settle();
     }
     // The youngest is still kept for its Service.
-    let kept: Vec<_> = sim.cluster.claims.values().filter_map(ClaimView::waits_for).collect();
+    let kept: Vec<_> = sim.cluster.claims.values().filter_map(Claim::waits_for).collect();
     let names: Vec<_> = kept.iter().map(|kept| kept.name.clone().unwrap()).collect();
     assert_eq!(names.len(), 2);
     assert!(names.contains(&"web-5".to_owned()) && names.contains(&"web-4".to_owned()));
@@ -390,7 +388,7 @@ fn a_key_of_another_program_shares_within_its_namespace_unless_the_ledger_has_it
         sim.cluster.edit_service(key, |stored| stored.view.shows = vec![ip("10.0.0.2")]);
     }
     sim.settle();
-    assert_eq!(sim.cluster.claims[&ip("10.0.0.2")].holders().len(), 2);
+    assert_eq!(sim.cluster.claims[&ip("10.0.0.2")].services().len(), 2);
     sim.cluster.edit_service("shop/a", |stored| {
         let terms = stored.view.terms.as_mut().map(Arc::make_mut).unwrap();
         terms.ports = vec!["TCP/81".to_owned()];
@@ -422,7 +420,8 @@ fn services_that_share_against_todays_rules_keep_their_address_and_say_so() {
     for key in ["shop/a", "other/b"] {
         let view = &sim.cluster.services[&ObjectKey::parse(key).unwrap()].view;
         let holder = status::holder_now(view);
-        let holders = sim.cluster.claims.get(&ip("10.0.0.1")).map(|claim| claim.holders().to_vec());
+        let holders =
+            sim.cluster.claims.get(&ip("10.0.0.1")).map(|claim| claim.services().to_vec());
         let holders = holders.unwrap_or_default().into_iter().chain([holder]).collect();
         sim.cluster.hold(ip("10.0.0.1"), holders);
     }

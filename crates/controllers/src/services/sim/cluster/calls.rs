@@ -6,14 +6,15 @@ use landfall_ipam::Family;
 
 use super::{
     super::super::{
-        effect::{Answer, Effect, Then},
-        view::{ClaimView, HolderView, Place, Request, ServiceView},
+        effect::{Answer, Effect},
+        view::{Place, Request, ServiceView},
         wish::may_release,
     },
     Change, Cluster, Stored, backwards,
 };
 use crate::{
     call::Failure,
+    ledger::{self, Claim, HolderEntry, Then, Write},
     object::{ObjectKey, Version},
 };
 
@@ -25,54 +26,16 @@ impl Cluster {
         read: Option<&[ServiceView]>,
     ) -> Result<Answer, Failure> {
         match effect {
-            Effect::Take { addr, pool, holder } => {
-                if self.claims.contains_key(addr) {
-                    return Err(Failure::Exists);
-                }
-                self.writes.push("take");
-                Ok(Answer::Claim(self.put_claim(*addr, pool.clone(), vec![holder.clone()])))
-            }
-            Effect::Touch { addr, version, pool, holders, end_reservation, .. } => {
-                match self.claims.get(addr) {
-                    None => Err(Failure::NotFound),
-                    Some(claim) if claim.version != *version => Err(Failure::Conflict),
-                    Some(claim) => {
-                        let back = backwards(claim, holders);
-                        self.wrongs
-                            .extend(back.map(|key: ObjectKey| format!("{key} seen backwards")));
-                        self.writes.push("touch");
-                        let claim = self.put_claim(*addr, pool.clone(), holders.clone());
-                        Ok(Answer::Claim(if *end_reservation {
-                            self.set_reservation(*addr, None)
-                        } else {
-                            claim
-                        }))
-                    }
-                }
-            }
+            Effect::Claim { write, .. } => self.write(write).map(Answer::Ledger),
             Effect::Publish { .. }
             | Effect::Annotate { .. }
             | Effect::CleanUp { .. }
             | Effect::Retract { .. } => self.call_on_service(effect),
-            Effect::Release { claim, holder, then, annotated } => {
+            Effect::Release { claim, holder, then, annotated, .. } => {
                 let live = read.and_then(<[_]>::first).cloned();
                 let live =
                     live.map(|live| if *annotated { live } else { live.without_annotation() });
-                self.release(claim, holder, then, live.as_ref())
-            }
-            Effect::Expire { addr, uid, version } => match self.claims.get(addr) {
-                None => Err(Failure::NotFound),
-                Some(claim) if claim.version != *version || claim.uid != *uid => {
-                    Err(Failure::Conflict)
-                }
-                Some(_) => {
-                    self.writes.push("expire");
-                    self.delete_claim(*addr);
-                    Ok(Answer::Released { by: None })
-                }
-            },
-            Effect::LookAtClaim { addr, .. } => {
-                Ok(self.claims.get(addr).cloned().map_or(Answer::NoClaim, Answer::Claim))
+                self.release(claim, holder, then, live.as_ref()).map(Answer::Ledger)
             }
             Effect::LookAtService { key, .. } => Ok(self.answer(key)),
             Effect::PoolStatus { pool, version, status, .. } => {
@@ -89,6 +52,41 @@ impl Cluster {
                     Some(_) => Err(Failure::Conflict),
                     None => Err(Failure::NotFound),
                 }
+            }
+        }
+    }
+
+    /// Does a call about a claim.
+    fn write(&mut self, write: &Write) -> Result<ledger::Answer, Failure> {
+        let addr = write.addr();
+        let known = self.claims.get(&addr);
+        match write {
+            Write::Take { .. } if known.is_some() => Err(Failure::Exists),
+            Write::Take { claim } => {
+                self.writes.push("take");
+                Ok(ledger::Answer::Claim(self.put_claim(claim.clone())))
+            }
+            Write::Touch { claim } => {
+                let before = known.ok_or(Failure::NotFound)?;
+                if before.version != claim.version {
+                    return Err(Failure::Conflict);
+                }
+                let back = backwards(before, claim.services());
+                self.wrongs.extend(back.map(|key: ObjectKey| format!("{key} seen backwards")));
+                self.writes.push("touch");
+                Ok(ledger::Answer::Claim(self.put_claim(claim.clone())))
+            }
+            Write::Expire { uid, version, .. } => {
+                let claim = known.ok_or(Failure::NotFound)?;
+                if claim.version != *version || claim.uid != *uid {
+                    return Err(Failure::Conflict);
+                }
+                self.writes.push("expire");
+                self.delete_claim(addr);
+                Ok(ledger::Answer::Released { by: None })
+            }
+            Write::Read { .. } => {
+                Ok(known.cloned().map_or(ledger::Answer::NoClaim, ledger::Answer::Claim))
             }
         }
     }
@@ -166,11 +164,8 @@ impl Cluster {
                 }
                 Ok(answer)
             }
-            Effect::Take { .. }
-            | Effect::Touch { .. }
+            Effect::Claim { .. }
             | Effect::Release { .. }
-            | Effect::Expire { .. }
-            | Effect::LookAtClaim { .. }
             | Effect::LookAtService { .. }
             | Effect::PoolStatus { .. } => unreachable!("writes no Service"),
         }
@@ -215,40 +210,34 @@ impl Cluster {
     /// The second half of a release, after `live` was read.
     fn release(
         &mut self,
-        known: &ClaimView,
-        holder: &HolderView,
+        known: &Claim,
+        holder: &HolderEntry,
         then: &Then,
         live: Option<&ServiceView>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ledger::Answer, Failure> {
         let marked = |stored: &Stored| stored.leftover().is_some_and(|left| left.marked);
         if self.services.get(&holder.key).is_some_and(marked) || !may_release(live, holder, known) {
-            return Ok(Answer::Kept);
+            return Ok(ledger::Answer::Kept);
         }
         let addr = known.addr;
         let claim = self.claims.get(&addr).ok_or(Failure::NotFound)?;
         if claim.version != known.version || claim.uid != known.uid {
             return Err(Failure::Conflict);
         }
-        let (pool, others) = (claim.pool.clone(), claim.holders_without(holder));
-        if !others.is_empty() {
-            self.writes.push("leave");
-            return Ok(Answer::Claim(self.put_claim(addr, pool, others)));
-        }
-        self.writes.push("release");
         let gone = self
             .services
             .get(&holder.key)
             .is_none_or(|stored| holder.uid.as_ref().is_some_and(|old| *old != stored.view.uid));
-        let reservation = match then {
-            Then::Reserve(reservation) => Some(reservation),
-            Then::RetainIfGone(reservation) => Some(reservation).filter(|_| gone),
-            Then::Free => None,
+        let then = match then {
+            Then::RetainIfGone(_) if !gone => &Then::Free,
+            Then::Free | Then::Reserve(_) | Then::RetainIfGone(_) => then,
         };
-        if reservation.is_none() {
+        let Some(left) = then.leaves(known, holder) else {
+            self.writes.push("release");
             self.delete_claim(addr);
-            return Ok(Answer::Released { by: None });
-        }
-        self.put_claim(addr, pool, Vec::new());
-        Ok(Answer::Claim(self.set_reservation(addr, reservation.cloned())))
+            return Ok(ledger::Answer::Released { by: None });
+        };
+        self.writes.push(if left.services().is_empty() { "release" } else { "leave" });
+        Ok(ledger::Answer::Claim(self.put_claim(left)))
     }
 }

@@ -1,0 +1,279 @@
+//! The ledger: every claim on an address, what is in flight about it, and the book of all pools.
+//!
+//! Nothing else reads or writes claims. A claim is known as the watch told it or as our own unechoed
+//! write left it. While a call about it is in flight, the address is taken for every planner, and counts
+//! for quotas and sharing as it will if the call goes well.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
+
+use landfall_ipam::{Book, Pool, PoolName};
+
+pub(crate) use self::{
+    claim::{Claim, HolderEntry, HolderRef, Reservation, Tenure},
+    foreign::ForeignAddress,
+    in_flight::{Outcome, Phase},
+    write::{Answer, Held, Live, LiveHolder, Then, Write, release},
+};
+use self::{in_flight::InFlight, index::Indexes};
+use crate::{
+    backoff::Backoff,
+    engine::Now,
+    index::Index,
+    object::ObjectKey,
+    store::{Change as StoreChange, Put, Source, Store, Watched},
+};
+
+mod claim;
+mod foreign;
+mod in_flight;
+mod index;
+pub(crate) mod object;
+mod write;
+
+/// Something that changed in the ledger. What is true now is asked of the ledger itself.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Change {
+    /// A claim was made, changed or deleted. This is what it was before.
+    Claim(IpAddr, Option<Claim>),
+    /// A namespace has, or is about to have, one address of a pool more.
+    Given(PoolName, String),
+    /// A namespace has one address of a pool less, or one that it can give up for another.
+    Returned(PoolName, String),
+    /// Nothing is in flight about the claim on an address any more.
+    Ended(IpAddr),
+    /// What keeps an address from being given may have changed.
+    Settled(IpAddr),
+    /// An address became free.
+    Freed(IpAddr),
+}
+
+/// Failed calls about one address, since something newer was learned of its claim.
+#[derive(Debug, Default)]
+struct Setback {
+    /// Writes that did not hold and reads that failed, in a row.
+    reads: u32,
+    /// When a release may be tried again.
+    release: Option<Backoff>,
+}
+
+/// All claims, and all that is known of addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    claims: Store<IpAddr, Claim>,
+    in_flight: BTreeMap<IpAddr, InFlight>,
+    setbacks: BTreeMap<IpAddr, Setback>,
+    indexes: Indexes,
+    /// All pools, and every address that is taken.
+    pub(crate) book: Book,
+    /// What outside the ledger has an address.
+    pub(crate) outside: Index<IpAddr, ForeignAddress>,
+    /// Services that show an address, rightly or not.
+    pub(crate) shown: Index<IpAddr, ObjectKey>,
+    /// Whether some pools have addresses in common.
+    pools_overlap: bool,
+    /// When the next reservation ends.
+    expiry_at: Option<Duration>,
+    changes: Vec<Change>,
+}
+
+impl Ledger {
+    /// The claim on an address.
+    pub(crate) fn claim(&self, addr: IpAddr) -> Option<&Claim> {
+        self.claims.get(&addr)
+    }
+
+    /// All claims, the lowest address first.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.values()
+    }
+
+    /// Whether claims have been listed.
+    pub(crate) fn listed(&self) -> bool {
+        self.claims.listed()
+    }
+
+    /// What changed since this was last asked.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Takes in what the watch of claims told.
+    pub(crate) fn observe(&mut self, news: Watched<IpAddr, Claim>) {
+        let in_flight = &self.in_flight;
+        for change in self.claims.observe(news, |addr| in_flight.contains_key(addr)) {
+            match change {
+                StoreChange::Put(addr, old) => self.claim_changed(addr, old),
+                StoreChange::Left(addr, old) => self.claim_changed(addr, Some(old)),
+                StoreChange::Unsure(addr) => {
+                    if !self.is_in_flight(addr) {
+                        self.read_at(addr, Duration::ZERO, None);
+                    }
+                }
+                // The answer to a call in flight may be older than this list, and nothing in it
+                // would tell.
+                StoreChange::Listed => {
+                    for entry in self.in_flight.values_mut() {
+                        entry.reread = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in the answer to a call about a claim. It may be older than what the watch told meanwhile,
+    /// which the store can tell only as long as the call counts as in flight.
+    fn put(&mut self, claim: Claim) {
+        let (addr, version) = (claim.addr, claim.version);
+        if let Put::New(old) = self.claims.put(addr, version, claim, Source::Own) {
+            self.claim_changed(addr, old);
+        }
+    }
+
+    fn claim_changed(&mut self, addr: IpAddr, before: Option<Claim>) {
+        let facts = index::facts(before.as_ref(), self.in_flight.get(&addr));
+        self.reindex(addr, &facts);
+        self.setbacks.remove(&addr);
+        self.changes.push(Change::Claim(addr, before));
+        self.settle(addr);
+    }
+
+    /// Brings the indexes in line with the claim on an address and what is in flight about it.
+    fn reindex(&mut self, addr: IpAddr, before: &index::Facts) {
+        let after = index::facts(self.claims.get(&addr), self.in_flight.get(&addr));
+        self.indexes.replace(addr, before, &after, &mut self.changes);
+    }
+
+    /// Brings the book in line with what is known of one address.
+    pub(crate) fn settle(&mut self, addr: IpAddr) {
+        let taken = self.claims.get(&addr).is_some()
+            || self.in_flight.contains_key(&addr)
+            || self.shown.has(&addr)
+            || self.outside.has(&addr);
+        if taken {
+            self.book.take(addr);
+            self.count_for_giver(addr);
+        } else if self.book.release(addr) {
+            self.changes.push(Change::Freed(addr));
+        }
+        self.changes.push(Change::Settled(addr));
+    }
+
+    /// Lets an address count as used where it was given. Without pools that overlap, that is the one
+    /// pool that has it.
+    fn count_for_giver(&mut self, addr: IpAddr) {
+        if self.pools_overlap {
+            let giver = self.claim_to_be(addr).and_then(|claim| claim.pool.clone());
+            self.book.count_for(addr, giver.as_ref());
+        }
+    }
+
+    /// Replaces all pools; gives back those with addresses that other pools have as well.
+    pub(crate) fn set_pools(&mut self, pools: Vec<Pool>) -> BTreeMap<PoolName, BTreeSet<PoolName>> {
+        self.book.replace_pools(pools);
+        let overlaps = self.book.overlaps();
+        self.pools_overlap = !overlaps.is_empty();
+        if self.pools_overlap {
+            let taken: Vec<_> = self.claims.keys().chain(self.in_flight.keys()).copied().collect();
+            for addr in taken {
+                self.count_for_giver(addr);
+            }
+        }
+        overlaps
+    }
+
+    /// The addresses that claims on behalf of a holder name.
+    pub(crate) fn held(&self, holder: &HolderRef) -> impl DoubleEndedIterator<Item = &IpAddr> {
+        self.indexes.held.of(holder)
+    }
+
+    /// The addresses of a Service, by its name.
+    pub(crate) fn held_by_service(&self, key: &ObjectKey) -> Vec<IpAddr> {
+        self.held(&HolderRef::service(key)).copied().collect()
+    }
+
+    /// Whether a claim names a Service of this name.
+    pub(crate) fn has_service(&self, key: &ObjectKey) -> bool {
+        self.indexes.held.has(&HolderRef::service(key))
+    }
+
+    /// All holders that claims name.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &HolderRef> {
+        self.indexes.held.keys()
+    }
+
+    /// How many addresses of a pool a namespace holds or is about to.
+    pub(crate) fn count(&self, pool: &PoolName, namespace: &str) -> usize {
+        self.indexes.given.count(&(pool.clone(), namespace.to_owned()))
+    }
+
+    /// Whether an address of a pool counts for a namespace.
+    pub(crate) fn counts(&self, pool: &PoolName, namespace: &str, addr: IpAddr) -> bool {
+        self.indexes.given.contains(&(pool.clone(), namespace.to_owned()), &addr)
+    }
+
+    /// Addresses whose holders have a sharing key, or are about to.
+    pub(crate) fn under_sharing_key(&self, key: &str) -> impl DoubleEndedIterator<Item = &IpAddr> {
+        self.indexes.sharing.of(key)
+    }
+
+    /// How many addresses of a pool wait for deleted Services of a namespace, and the one that has
+    /// waited longest.
+    pub(crate) fn retained(&self, pool: &PoolName, namespace: &str) -> (usize, Option<IpAddr>) {
+        let quota = (pool.clone(), namespace.to_owned());
+        let oldest = self.indexes.retained.of(&quota).next().map(|(_, addr)| *addr);
+        (self.indexes.retained.count(&quota), oldest)
+    }
+
+    /// Addresses that are kept for Services of a namespace and have no holder, those for one Service by
+    /// name if `name` is given, else those for any.
+    pub(crate) fn kept_for(
+        &self,
+        namespace: &str,
+        name: Option<&str>,
+    ) -> impl Iterator<Item = &IpAddr> {
+        self.indexes.kept.of(&(namespace.to_owned(), name.map(str::to_owned)))
+    }
+
+    /// The uptime at which something is due.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        let reads = self.in_flight.values().filter_map(|entry| entry.phase.read_due());
+        let releases = self.setbacks.values().filter_map(|setback| setback.release?.until);
+        reads.chain(releases).chain(self.expiry_at).min()
+    }
+
+    /// Whether a release of an address failed and must wait.
+    pub(crate) fn release_delay(&self, addr: IpAddr, now: Now) -> Option<Backoff> {
+        let delay = self.setbacks.get(&addr)?.release?;
+        delay.holds(now).then_some(delay)
+    }
+
+    /// Addresses whose release may be tried again from now on.
+    pub(crate) fn end_release_delays(&mut self, now: Now) -> Vec<IpAddr> {
+        let delays = self.setbacks.iter_mut();
+        let ended = delays.filter_map(|(addr, setback)| {
+            let ended = setback.release.as_mut().is_some_and(|delay| delay.end(now));
+            ended.then_some(*addr)
+        });
+        ended.collect()
+    }
+
+    /// Lets releases be tried again that had to wait.
+    pub(crate) fn retry_releases(&mut self) {
+        for delay in self.setbacks.values_mut().filter_map(|setback| setback.release.as_mut()) {
+            delay.until = delay.until.map(|_| Duration::ZERO);
+        }
+    }
+
+    /// What is in flight, for the message of a test that never comes to rest.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> String {
+        format!("claims {:?}, in flight {:?}, {:?}", self.claims, self.in_flight, self.setbacks)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! What is known of one `IP` object: a claim on an address, and the holders that it names.
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use jiff::Timestamp;
+use landfall_api::{HolderKind, Use, keys};
+use landfall_ipam::{Party, PoolName, Terms};
+
+use crate::object::{ObjectKey, Version};
+
+/// An object that holds an address, or may.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HolderRef {
+    pub kind: HolderKind,
+    pub key: ObjectKey,
+}
+
+impl HolderRef {
+    pub(crate) fn service(key: &ObjectKey) -> Self {
+        Self { kind: HolderKind::Service, key: key.clone() }
+    }
+}
+
+impl fmt::Display for HolderRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)
+    }
+}
+
+/// One holder named by a claim. Lossless, because a claim is written back whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HolderEntry {
+    pub kind: HolderKind,
+    pub key: ObjectKey,
+    /// Missing in claims of the original operator.
+    pub uid: Option<Arc<str>>,
+    pub class: Option<Arc<str>>,
+    /// The holder's version at which its wish was judged when the claim was made or touched.
+    pub seen: Option<Version>,
+    /// On which terms it has the address; others may join on terms that do not clash.
+    pub terms: Option<Arc<Terms>>,
+    /// The pools that it asked for when it got the address.
+    pub asked_pools: Vec<PoolName>,
+    /// The address that this one is to take the place of.
+    pub replaces: Option<IpAddr>,
+    /// Read from label and annotation of the original operator, which served every class.
+    pub legacy: bool,
+}
+
+impl HolderEntry {
+    /// An entry that says no more than which object it is.
+    pub(crate) fn new(kind: HolderKind, key: ObjectKey) -> Self {
+        Self {
+            kind,
+            key,
+            uid: None,
+            class: None,
+            seen: None,
+            terms: None,
+            asked_pools: Vec::new(),
+            replaces: None,
+            legacy: false,
+        }
+    }
+
+    pub(crate) fn holder(&self) -> HolderRef {
+        HolderRef { kind: self.kind, key: self.key.clone() }
+    }
+
+    /// Whether this names the object of that uid, not one of the same name made later.
+    pub(crate) fn names(&self, key: &ObjectKey, uid: &str) -> bool {
+        self.key == *key && self.uid.as_deref().is_none_or(|named| named == uid)
+    }
+
+    /// Its side of a sharing.
+    pub(crate) fn party(&self) -> Party<'_> {
+        (self.key.namespace(), self.terms.as_deref())
+    }
+
+    /// Whether it has the address on the terms of a namespace that lets all its Services share.
+    pub(crate) fn shares_by_map(&self) -> bool {
+        let key = self.terms.as_ref().and_then(|terms| terms.key.as_deref());
+        key == Some(keys::SHARING_KEY_BY_MAP)
+    }
+
+    /// Whether it has the address on terms that every namespace may share.
+    pub(crate) fn shares_with_all(&self) -> bool {
+        self.terms.as_ref().is_some_and(|terms| terms.with.iter().any(|name| name == "*"))
+    }
+}
+
+/// Which holders a claim names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tenure {
+    /// These; none while a reservation keeps the address.
+    Held(Vec<HolderEntry>),
+    /// Holders of a kind that this version does not know, described for people. Such a claim counts as
+    /// taken and is never touched.
+    Other(String),
+    /// No holder that can be read, though the claim takes an address. Never touched.
+    Nobody(String),
+}
+
+/// The object for which an address is kept while it has no holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    pub kind: HolderKind,
+    pub namespace: String,
+    /// Any object of the kind in the namespace if there is none.
+    pub name: Option<String>,
+    pub expires: Option<Timestamp>,
+    /// Whether it was kept when its holder was deleted, not by an administrator.
+    pub retained: bool,
+}
+
+impl Reservation {
+    /// The namespace, and the object if it is for one.
+    pub(crate) fn whom(&self) -> (String, Option<String>) {
+        (self.namespace.clone(), self.name.clone())
+    }
+
+    pub(crate) fn is_for_service(&self, key: &ObjectKey) -> bool {
+        self.kind == HolderKind::Service
+            && self.namespace == key.namespace()
+            && self.name.as_ref().is_none_or(|name| name == key.name())
+    }
+}
+
+impl fmt::Display for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a reservation for ")?;
+        match (self.kind, &self.name) {
+            (HolderKind::Service | HolderKind::VirtualIp, name) => {
+                write!(f, "{}/{}", self.namespace, name.as_deref().unwrap_or("*"))?;
+            }
+            (HolderKind::Namespace, _) => write!(f, "Namespace {}", self.namespace)?,
+            (kind @ (HolderKind::Node | HolderKind::Pool), name) => {
+                write!(f, "{kind} {}", name.as_deref().unwrap_or("*"))?;
+            }
+        }
+        self.expires.map_or(Ok(()), |expires| write!(f, " until {expires}"))
+    }
+}
+
+/// One `IP` object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub addr: IpAddr,
+    pub uid: Arc<str>,
+    pub version: Version,
+    /// What the address is taken for.
+    pub purpose: Use,
+    pub pool: Option<PoolName>,
+    pub reserved: Option<Reservation>,
+    pub tenure: Tenure,
+}
+
+impl Claim {
+    /// A claim that is not written yet.
+    pub(crate) fn new(
+        addr: IpAddr,
+        purpose: Use,
+        pool: Option<PoolName>,
+        holder: HolderEntry,
+    ) -> Self {
+        Self {
+            addr,
+            uid: "".into(),
+            version: Version::default(),
+            purpose,
+            pool,
+            reserved: None,
+            tenure: Tenure::Held(vec![holder]),
+        }
+    }
+
+    /// All holders that it names.
+    pub(crate) fn holders(&self) -> &[HolderEntry] {
+        match &self.tenure {
+            Tenure::Held(holders) => holders,
+            Tenure::Other(_) | Tenure::Nobody(_) => &[],
+        }
+    }
+
+    /// The Services that hold the address; none if the claim is for anything but Services.
+    pub(crate) fn services(&self) -> &[HolderEntry] {
+        if self.is_of_services() { self.holders() } else { &[] }
+    }
+
+    /// Whether the rules of Services are for this claim: no other kind of holder has it, and it is taken
+    /// for no other use.
+    pub(crate) fn is_of_services(&self) -> bool {
+        matches!(self.purpose, Use::LoadBalancer | Use::Reserved)
+            && self.holders().iter().all(|holder| holder.kind == HolderKind::Service)
+    }
+
+    /// All its holders but this one.
+    pub(crate) fn holders_without(&self, holder: &HolderEntry) -> Vec<HolderEntry> {
+        self.holders().iter().filter(|other| *other != holder).cloned().collect()
+    }
+
+    /// The reservation that keeps it while it has no holder.
+    pub(crate) fn waits_for(&self) -> Option<&Reservation> {
+        let free = matches!(&self.tenure, Tenure::Held(holders) if holders.is_empty());
+        self.reserved.as_ref().filter(|_| free)
+    }
+
+    /// The claim with other holders.
+    pub(crate) fn held_by(&self, holders: Vec<HolderEntry>) -> Self {
+        Self { tenure: Tenure::Held(holders), ..self.clone() }
+    }
+}
+
+/// What has the address, for people who may know all names.
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.tenure, &self.reserved) {
+            (Tenure::Other(text) | Tenure::Nobody(text), _) => f.write_str(text),
+            (Tenure::Held(holders), Some(reservation)) if holders.is_empty() => reservation.fmt(f),
+            (Tenure::Held(holders), _) if holders.is_empty() => match self.purpose {
+                Use::Reserved => f.write_str("a reservation for nobody"),
+                Use::LoadBalancer | Use::Egress | Use::Floating => {
+                    write!(f, "an IP object for {} that names no holder", self.purpose.as_str())
+                }
+            },
+            (Tenure::Held(holders), _) => {
+                let names: Vec<_> =
+                    holders.iter().map(|entry| entry.holder().to_string()).collect();
+                f.write_str(&names.join(", "))
+            }
+        }
+    }
+}

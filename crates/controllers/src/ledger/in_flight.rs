@@ -1,0 +1,353 @@
+//! Calls about claims, from the moment they are planned until what came of them is known.
+
+use std::{net::IpAddr, time::Duration};
+
+use jiff::Timestamp;
+use landfall_ipam::PoolName;
+
+use super::{
+    Change, Ledger,
+    claim::{Claim, HolderEntry, HolderRef},
+    index,
+    write::{Answer, Then, Write},
+};
+use crate::{backoff::Backoff, call::Failure, engine::Now, object::Version};
+
+/// What is under way about the claim on an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InFlight {
+    /// What the claim will be if the write takes hold; `None` if it is deleted, or if nothing is
+    /// written. It counts for quotas and sharing until the outcome is known.
+    pub(crate) expected: Option<Box<Claim>>,
+    pub(crate) phase: Phase,
+    /// The holder that gets no other address before the outcome is known.
+    pub(crate) for_whom: Option<HolderRef>,
+    /// Whether the claim is read once the call has ended, because the answer may be outdated.
+    pub(super) reread: bool,
+}
+
+/// How far a call about a claim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing is written yet: the address is held for a holder whose own call is in flight.
+    Held,
+    /// A write is in flight.
+    Writing,
+    /// A live read is due at this uptime.
+    ReadDue(Duration),
+    /// A live read is in flight.
+    Reading,
+}
+
+impl Phase {
+    pub(super) const fn read_due(self) -> Option<Duration> {
+        match self {
+            Self::ReadDue(at) => Some(at),
+            Self::Held | Self::Writing | Self::Reading => None,
+        }
+    }
+}
+
+/// What came of a write, for the planner that asked for it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The claim is what was written, or was found to be gone.
+    Done,
+    /// Another writer was faster. The claim is read before anything else is done about it.
+    Conflict,
+    /// It was not sent, or the answer says nothing.
+    Nothing,
+    /// The API server did not do it: throttled, refused or blocked.
+    Refused(Failure),
+    /// It may have happened or not, and will be read.
+    Unknown,
+    /// A read is done. This holder waited for it.
+    Read(Option<HolderRef>),
+    /// The live read of the holder forbade the release.
+    Kept,
+}
+
+impl Ledger {
+    /// Whether a call about the claim on an address is in flight or due.
+    pub(crate) fn is_in_flight(&self, addr: IpAddr) -> bool {
+        self.in_flight.contains_key(&addr)
+    }
+
+    /// What is in flight about the claim on an address.
+    pub(crate) fn in_flight(&self, addr: IpAddr) -> Option<&InFlight> {
+        self.in_flight.get(&addr)
+    }
+
+    /// The claim on an address as it will be if what is written goes well.
+    pub(crate) fn claim_to_be(&self, addr: IpAddr) -> Option<&Claim> {
+        match self.in_flight.get(&addr) {
+            Some(InFlight { phase: Phase::Held | Phase::Writing, expected, .. }) => {
+                expected.as_deref()
+            }
+            Some(_) | None => self.claim(addr),
+        }
+    }
+
+    /// Takes an address for a holder. It is taken for all planners from now on.
+    pub(crate) fn take(&mut self, claim: Claim) -> Write {
+        self.begin(claim.addr, Some(claim.clone()), Phase::Writing);
+        Write::Take { claim }
+    }
+
+    /// Keeps an address from all others while a holder is about to take it.
+    pub(crate) fn hold(&mut self, claim: Claim) {
+        self.begin(claim.addr, Some(claim), Phase::Held);
+    }
+
+    /// Writes an existing claim at the version that is known.
+    pub(crate) fn touch(&mut self, claim: Claim) -> Write {
+        self.begin(claim.addr, Some(claim.clone()), Phase::Writing);
+        Write::Touch { claim }
+    }
+
+    /// Takes a holder off its claim, which is in flight from now on. The call itself is the planner's:
+    /// it knows how to read the holder live.
+    pub(crate) fn give_up(&mut self, claim: &Claim, holder: &HolderEntry, then: &Then) {
+        self.begin(claim.addr, then.leaves(claim, holder), Phase::Writing);
+    }
+
+    /// Deletes a claim without a holder.
+    pub(crate) fn expire(&mut self, addr: IpAddr) -> Option<Write> {
+        let claim = self.claim(addr)?;
+        let (uid, version) = (claim.uid.clone(), claim.version);
+        self.begin(addr, None, Phase::Writing);
+        Some(Write::Expire { addr, uid, version })
+    }
+
+    /// Deletes claims whose reservations are over.
+    pub(crate) fn expire_due(&mut self, now: Now) -> Vec<Write> {
+        let expiries = &self.indexes.expiries;
+        let over = |(expires, _): &&(Timestamp, IpAddr)| *expires <= now.wall;
+        let next = expiries.iter().find(|entry| !over(entry));
+        self.expiry_at = next.map(|(expires, _)| {
+            let left = expires.duration_since(now.wall).try_into().unwrap_or_default();
+            now.uptime.saturating_add(left)
+        });
+        let due: Vec<_> = expiries.iter().take_while(over).map(|(_, addr)| *addr).collect();
+        // Its report or the end of the delay brings us back.
+        let free =
+            |addr: &IpAddr| !self.is_in_flight(*addr) && self.release_delay(*addr, now).is_none();
+        let due: Vec<_> = due.into_iter().filter(free).collect();
+        due.into_iter().filter_map(|addr| self.expire(addr)).collect()
+    }
+
+    /// Live reads that are due.
+    pub(crate) fn read_due(&mut self, now: Now) -> Vec<Write> {
+        let claims = &self.claims;
+        let due = self.in_flight.iter_mut().filter_map(|(addr, entry)| {
+            entry.phase.read_due().filter(|at| *at <= now.uptime)?;
+            entry.phase = Phase::Reading;
+            let known = claims.get(addr).map(|claim| claim.version);
+            Some(Write::Read { addr: *addr, known })
+        });
+        due.collect()
+    }
+
+    /// Has the claim on an address read live at this uptime. A holder may wait for what it says.
+    pub(crate) fn read_at(&mut self, addr: IpAddr, at: Duration, for_whom: Option<HolderRef>) {
+        self.replace(addr, |entry| {
+            let reread = entry.is_some_and(|entry| entry.reread);
+            Some(InFlight { expected: None, phase: Phase::ReadDue(at), for_whom, reread })
+        });
+        self.settle(addr);
+    }
+
+    /// Takes in what came of a write that was to name a holder in a claim, or of a read.
+    pub(crate) fn written(
+        &mut self,
+        write: &Write,
+        for_whom: Option<HolderRef>,
+        result: Result<Answer, Failure>,
+        now: Now,
+    ) -> Outcome {
+        let addr = write.addr();
+        match write {
+            Write::Read { known, .. } => return self.read(addr, *known, result, now),
+            Write::Expire { version, .. } => return self.given_up(addr, *version, result, now),
+            Write::Take { .. } | Write::Touch { .. } => {}
+        }
+        match result {
+            Ok(Answer::Claim(claim)) => {
+                self.put(claim);
+                self.end(addr);
+                Outcome::Done
+            }
+            Ok(_) | Err(Failure::NotSent) => {
+                self.end(addr);
+                Outcome::Nothing
+            }
+            Err(Failure::Exists | Failure::Conflict | Failure::NotFound) => {
+                self.read_after_conflict(addr, now);
+                Outcome::Conflict
+            }
+            // It did not happen: there is nothing to read.
+            Err(failure @ (Failure::Throttled(_) | Failure::Refused(_) | Failure::Blocked(_))) => {
+                self.end(addr);
+                Outcome::Refused(failure)
+            }
+            Err(failure @ Failure::Unknown(_)) => {
+                self.read_later(addr, &failure, for_whom, now);
+                Outcome::Unknown
+            }
+        }
+    }
+
+    /// Takes in what came of giving up a claim of which this version was known.
+    pub(crate) fn given_up(
+        &mut self,
+        addr: IpAddr,
+        version: Version,
+        result: Result<Answer, Failure>,
+        now: Now,
+    ) -> Outcome {
+        match result {
+            Ok(Answer::Released { .. }) => {
+                self.deleted(addr, version);
+                self.end(addr);
+                Outcome::Done
+            }
+            // It is kept for another holder.
+            Ok(Answer::Claim(claim)) => {
+                self.put(claim);
+                self.end(addr);
+                Outcome::Done
+            }
+            Ok(Answer::Kept) => {
+                self.end(addr);
+                self.delay_release(addr, Duration::ZERO, now);
+                Outcome::Kept
+            }
+            Ok(Answer::NoClaim) | Err(Failure::NotSent) => {
+                self.end(addr);
+                Outcome::Nothing
+            }
+            Err(failure @ (Failure::Throttled(_) | Failure::Refused(_) | Failure::Blocked(_))) => {
+                self.end(addr);
+                self.delay_release(addr, failure.asked_to_wait(), now);
+                Outcome::Refused(failure)
+            }
+            Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
+                self.read_after_conflict(addr, now);
+                Outcome::Conflict
+            }
+            Err(failure @ Failure::Unknown(_)) => {
+                self.read_later(addr, &failure, None, now);
+                Outcome::Unknown
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        addr: IpAddr,
+        known: Option<Version>,
+        result: Result<Answer, Failure>,
+        now: Now,
+    ) -> Outcome {
+        let for_whom = self.in_flight.get(&addr).and_then(|entry| entry.for_whom.clone());
+        match result {
+            Ok(Answer::Claim(claim)) => self.put(claim),
+            Ok(Answer::NoClaim) => {
+                if let Some(known) = known {
+                    self.deleted(addr, known);
+                }
+            }
+            Ok(_) | Err(Failure::NotSent) => {
+                self.end(addr);
+                return Outcome::Nothing;
+            }
+            Err(failure) => {
+                self.read_later(addr, &failure, for_whom, now);
+                return Outcome::Unknown;
+            }
+        }
+        self.end(addr);
+        Outcome::Read(for_whom)
+    }
+
+    fn deleted(&mut self, addr: IpAddr, version: Version) {
+        if let Some(old) = self.claims.deleted(&addr, version) {
+            self.claim_changed(addr, Some(old));
+        }
+    }
+
+    /// Holds an address no longer: its holder takes it, or no longer wants it.
+    pub(crate) fn drop_hold(&mut self, addr: IpAddr) {
+        self.end(addr);
+    }
+
+    /// A call about the claim on an address has ended.
+    fn end(&mut self, addr: IpAddr) {
+        let reread = self.in_flight.get(&addr).is_some_and(|entry| entry.reread);
+        self.replace(addr, |_| None);
+        self.claims.unpin(&addr);
+        if reread {
+            self.read_at(addr, Duration::ZERO, None);
+            return;
+        }
+        self.settle(addr);
+        self.changes.push(Change::Ended(addr));
+    }
+
+    /// Reads a claim when it has had time to change: a write of it did not hold. That may happen to any
+    /// write once. Where nothing newer comes to light and the next write does not hold either, there is
+    /// more and more time in between.
+    fn read_after_conflict(&mut self, addr: IpAddr, now: Now) {
+        let reads = &mut self.setbacks.entry(addr).or_default().reads;
+        let at = reads.checked_sub(1).and_then(|again| Backoff::after(again, now).until);
+        *reads = reads.saturating_add(1);
+        self.read_at(addr, at.unwrap_or(now.uptime), None);
+    }
+
+    /// Reads a claim a while after a call about it failed, and later each time. What the call was to
+    /// bring about counts until then.
+    fn read_later(
+        &mut self,
+        addr: IpAddr,
+        failure: &Failure,
+        for_whom: Option<HolderRef>,
+        now: Now,
+    ) {
+        let reads = &mut self.setbacks.entry(addr).or_default().reads;
+        let delay = Backoff::after(*reads, now).at_least(failure.asked_to_wait(), now);
+        *reads = delay.tries;
+        let at = delay.until.unwrap_or(now.uptime);
+        self.replace(addr, |entry| {
+            let (expected, reread) =
+                entry.map_or((None, false), |entry| (entry.expected, entry.reread));
+            Some(InFlight { expected, phase: Phase::ReadDue(at), for_whom, reread })
+        });
+        self.settle(addr);
+    }
+
+    fn delay_release(&mut self, addr: IpAddr, wait: Duration, now: Now) {
+        let release = &mut self.setbacks.entry(addr).or_default().release;
+        let tries = release.map_or(0, |delay| delay.tries);
+        *release = Some(Backoff::after(tries, now).at_least(wait, now));
+    }
+
+    fn begin(&mut self, addr: IpAddr, expected: Option<Claim>, phase: Phase) {
+        let expected = expected.map(Box::new);
+        self.replace(addr, |_| Some(InFlight { expected, phase, for_whom: None, reread: false }));
+        self.settle(addr);
+    }
+
+    fn replace(&mut self, addr: IpAddr, next: impl FnOnce(Option<InFlight>) -> Option<InFlight>) {
+        let before = index::facts(self.claims.get(&addr), self.in_flight.get(&addr));
+        if let Some(next) = next(self.in_flight.remove(&addr)) {
+            self.in_flight.insert(addr, next);
+        }
+        self.reindex(addr, &before);
+    }
+
+    /// The pool that gives an address, or had it given.
+    pub(crate) fn pool_of(&self, addr: IpAddr) -> Option<PoolName> {
+        let covering = self.book.pool_of(addr).map(|pool| pool.name.clone());
+        covering.or_else(|| self.claim(addr)?.pool.clone())
+    }
+}

@@ -1,0 +1,224 @@
+//! Claims as `IP` objects: how they are read, and how they are written.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::{ResourceExt as _, core::DeserializeGuard};
+use landfall_api::{
+    Holder, HolderKind, IP, IPSpec, ReservedFor, Use, convert,
+    keys::{self, ANNOTATION_HOLDERS, ANNOTATION_OWNER, LABEL_GSM, LABEL_IPGROUP},
+    name,
+};
+use landfall_ipam::PoolName;
+use serde_json::{Value, json};
+
+use super::claim::{Claim, HolderEntry, Reservation, Tenure};
+use crate::object::{ObjectKey, Version, label, uid};
+
+/// The kind of pool an `IPGroup` is, as a claim's `spec.pool` names it.
+pub(crate) const IPGROUP: &str = "IPGroup";
+/// The same for a `GroupSegmentMapping`.
+pub(crate) const MAPPING: &str = "GroupSegmentMapping";
+
+/// Reads an `IP`; `None` if its name is no address: then it takes none.
+pub(crate) fn read(object: &DeserializeGuard<IP>) -> Option<Claim> {
+    let (metadata, spec) = match &object.0 {
+        Ok(ip) => (&ip.metadata, Ok(&ip.spec)),
+        Err(invalid) => (&invalid.metadata, Err(&invalid.error)),
+    };
+    let addr = name::parse(metadata.name.as_deref()?).ok()?;
+    let purpose = spec.ok().and_then(|spec| spec.use_).unwrap_or(Use::LoadBalancer);
+    let tenure = match spec {
+        Err(error) => Tenure::Nobody(format!("an IP object that cannot be read ({error})")),
+        Ok(spec) if !spec.holders.is_empty() => tenure(&spec.holders),
+        Ok(spec) if spec.reserved_for.is_some() => Tenure::Held(Vec::new()),
+        Ok(_) if purpose != Use::LoadBalancer => Tenure::Held(Vec::new()),
+        Ok(_) => legacy_tenure(metadata),
+    };
+    let reserved = spec.ok().and_then(|spec| spec.reserved_for.as_ref()).map(reservation);
+    let labelled = || label(metadata, LABEL_IPGROUP).map(|group| format!("{IPGROUP}/{group}"));
+    let pool = spec.ok().and_then(|spec| spec.pool.clone()).or_else(labelled);
+    Some(Claim {
+        addr,
+        uid: uid(metadata),
+        version: Version::of(metadata),
+        purpose,
+        pool: pool.map(|pool| PoolName::new(&pool)),
+        reserved,
+        tenure,
+    })
+}
+
+fn tenure(holders: &[Holder]) -> Tenure {
+    // What is collected by trial gets room for four, and almost every claim has one holder.
+    let mut entries = Vec::with_capacity(holders.len());
+    entries.extend(holders.iter().map_while(entry));
+    if entries.len() == holders.len() {
+        return Tenure::Held(entries);
+    }
+    let names: Vec<_> = holders
+        .iter()
+        .map(|holder| match &holder.namespace {
+            Some(namespace) => format!("{} {namespace}/{}", holder.kind, holder.name),
+            None => format!("{} {}", holder.kind, holder.name),
+        })
+        .collect();
+    Tenure::Other(names.join(", "))
+}
+
+fn entry(holder: &Holder) -> Option<HolderEntry> {
+    let kind = HolderKind::read(&holder.kind)?;
+    let key = match holder.namespace.as_deref() {
+        Some(namespace) if kind.is_namespaced() => ObjectKey::new(namespace, &holder.name),
+        None if !kind.is_namespaced() => ObjectKey::cluster_scoped(&holder.name),
+        Some(_) | None => return None,
+    };
+    Some(HolderEntry {
+        uid: holder.uid.as_deref().map(Arc::from),
+        class: holder.load_balancer_class.as_deref().map(Arc::from),
+        seen: holder.seen_version.as_deref().map(|seen| Version::read(Some(seen))),
+        terms: convert::holder_terms(holder).map(Arc::new),
+        asked_pools: holder.asked_pools.iter().map(|name| PoolName::new(name)).collect(),
+        replaces: holder.replaces.as_deref().and_then(|text| text.parse().ok()),
+        ..HolderEntry::new(kind, key)
+    })
+}
+
+/// The holder that a claim with an empty spec names: the original operator kept it in label and
+/// annotation.
+fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
+    let owner = metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_OWNER));
+    let Some(owner) = owner else {
+        return Tenure::Nobody("an IP object that names no holder".to_owned());
+    };
+    // The owner text has no kind: with the label `gsm` it is a VirtualIP's.
+    let of_virtual_ip = label(metadata, LABEL_GSM).is_some();
+    let kind = if of_virtual_ip { HolderKind::VirtualIp } else { HolderKind::Service };
+    match ObjectKey::parse(owner) {
+        Some(key) => {
+            Tenure::Held(vec![HolderEntry { legacy: true, ..HolderEntry::new(kind, key) }])
+        }
+        None if of_virtual_ip => Tenure::Other(format!("VirtualIP {owner}")),
+        None => Tenure::Nobody(format!("an IP object whose owner reads {owner:?}")),
+    }
+}
+
+fn reservation(to: &ReservedFor) -> Reservation {
+    Reservation {
+        kind: to.kind.as_deref().and_then(HolderKind::read).unwrap_or_default(),
+        namespace: to.namespace.clone(),
+        name: to.name.clone(),
+        expires: to.expires.as_ref().map(|time| time.0),
+        retained: to.retained == Some(true),
+    }
+}
+
+/// A holder as it is written into a claim.
+pub(crate) fn holder(entry: &HolderEntry) -> Holder {
+    let terms = entry.terms.as_deref().cloned().unwrap_or_default();
+    let namespace = Some(entry.key.namespace()).filter(|_| entry.kind.is_namespaced());
+    Holder {
+        kind: entry.kind.as_str().to_owned(),
+        namespace: namespace.map(str::to_owned),
+        name: entry.key.name().to_owned(),
+        uid: entry.uid.as_deref().map(str::to_owned),
+        ports: terms.ports,
+        sharing_key: terms.key,
+        sharing_with: terms.with,
+        local_traffic: terms.local.then_some(true),
+        selector: terms.selector,
+        other_pods: terms.other_pods.then_some(true),
+        asked_pools: entry.asked_pools.iter().map(ToString::to_string).collect(),
+        replaces: entry.replaces.map(|addr| addr.to_string()),
+        load_balancer_class: entry.class.as_deref().map(str::to_owned),
+        seen_version: entry.seen.map(|seen| seen.to_string()),
+    }
+}
+
+/// A reservation as it is written into a claim.
+fn reserved_for(reservation: &Reservation) -> ReservedFor {
+    let kind = Some(reservation.kind).filter(|kind| *kind != HolderKind::Service);
+    ReservedFor {
+        kind: kind.map(|kind| kind.as_str().to_owned()),
+        namespace: reservation.namespace.clone(),
+        name: reservation.name.clone(),
+        expires: reservation.expires.map(Time),
+        retained: reservation.retained.then_some(true),
+    }
+}
+
+/// The object of a claim that is not there yet.
+pub(crate) fn object(claim: &Claim) -> IP {
+    let mut ip = IP::new(
+        &name::of(claim.addr),
+        IPSpec {
+            address: Some(claim.addr.to_string()),
+            use_: Some(claim.purpose),
+            pool: claim.pool.as_ref().map(ToString::to_string),
+            holders: claim.holders().iter().map(holder).collect(),
+            reserved_for: claim.reserved.as_ref().map(reserved_for),
+        },
+    );
+    for (key, value) in annotations(claim) {
+        if let Some(value) = value {
+            ip.annotations_mut().insert(key.to_owned(), value);
+        }
+    }
+    for (key, value) in labels(claim) {
+        if let Some(value) = value {
+            ip.labels_mut().insert(key.to_owned(), value);
+        }
+    }
+    ip
+}
+
+/// The patch that makes an existing object say all of this claim, at once, so that no reader ever sees
+/// a claim that is half of each.
+pub(crate) fn patch(claim: &Claim) -> Value {
+    let object = |pairs: [(&str, Option<String>); 2]| -> Value {
+        pairs.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect()
+    };
+    let holders: Vec<_> = claim.holders().iter().map(holder).collect();
+    json!({
+        "metadata": {"labels": object(labels(claim)), "annotations": object(annotations(claim))},
+        "spec": {
+            "address": claim.addr,
+            "use": claim.purpose,
+            "pool": claim.pool.as_ref().map(PoolName::as_str),
+            "holders": Some(holders).filter(|holders| !holders.is_empty()),
+            "reservedFor": claim.reserved.as_ref().map(reserved_for),
+        },
+    })
+}
+
+/// The first holder, as the original operator wrote it, and all of them in one column if there are
+/// several.
+fn annotations(claim: &Claim) -> [(&'static str, Option<String>); 2] {
+    let holders = claim.holders();
+    let owner = holders.first().map(|entry| entry.key.to_string());
+    let several = holders.split_first().filter(|(_, others)| !others.is_empty());
+    let in_short = several.map(|(first, others)| format!("{} +{}", first.key, others.len()));
+    [(ANNOTATION_OWNER, owner), (ANNOTATION_HOLDERS, in_short)]
+}
+
+/// The labels by which claims are found. That of a `VirtualIP` is there in any case, though it may name
+/// no mapping: by it such claims are found when nothing else is left.
+fn labels(claim: &Claim) -> [(&'static str, Option<String>); 2] {
+    let of_virtual_ip = claim.holders().iter().any(|entry| entry.kind == HolderKind::VirtualIp);
+    let pool = claim.pool.as_ref();
+    if of_virtual_ip {
+        let mapping = pool.and_then(|pool| label_of(pool, MAPPING)).unwrap_or_default();
+        return [(LABEL_GSM, Some(mapping.to_owned())), (LABEL_IPGROUP, None)];
+    }
+    let group = pool.and_then(|pool| label_of(pool, IPGROUP)).map(str::to_owned);
+    [(LABEL_GSM, None), (LABEL_IPGROUP, group)]
+}
+
+/// The name of a pool of this kind, where it fits into a label.
+fn label_of<'a>(pool: &'a PoolName, kind: &str) -> Option<&'a str> {
+    let name = pool.as_str().strip_prefix(kind)?.strip_prefix('/')?;
+    keys::ipgroup_label(name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! The calls that read and write claims: the only ones that do.
+
+use std::{future::Future, net::IpAddr, sync::Arc};
+
+use kube::{Api, Client, core::DeserializeGuard};
+use landfall_api::{IP, Use, name};
+
+use super::{
+    claim::{Claim, HolderEntry, Reservation},
+    object,
+};
+use crate::{
+    call::{Failure, creating, deleting, failure, found, guarded, patching},
+    engine::Floor,
+    object::Version,
+};
+
+/// One guarded call about one claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// Create the claim: fails if anyone has the address.
+    Take { claim: Claim },
+    /// Make an existing claim say this, at exactly the version that it is of.
+    ///
+    /// A claim that already names the holder is written all the same before the holder is published,
+    /// so that no operator that knew the old version can delete it.
+    Touch { claim: Claim },
+    /// Delete, at exactly this version, a claim that has no holder and whose reservation is over or
+    /// given up.
+    Expire { addr: IpAddr, uid: Arc<str>, version: Version },
+    /// Find out by a live read what became of a claim, of which we knew this version. "Not there"
+    /// is news only as long as nothing newer is known.
+    Read { addr: IpAddr, known: Option<Version> },
+}
+
+impl Write {
+    pub(crate) const fn addr(&self) -> IpAddr {
+        match self {
+            Self::Take { claim } | Self::Touch { claim } => claim.addr,
+            Self::Expire { addr, .. } | Self::Read { addr, .. } => *addr,
+        }
+    }
+
+    pub(crate) const fn label(&self) -> &'static str {
+        match self {
+            Self::Take { .. } => "take",
+            Self::Touch { .. } => "touch",
+            Self::Expire { .. } => "expire",
+            Self::Read { .. } => "look",
+        }
+    }
+
+    pub(crate) fn floor(&self) -> Floor {
+        match self {
+            Self::Take { .. } => Floor::NewestClaim,
+            Self::Touch { claim } => Floor::Version(claim.version),
+            Self::Read { known, .. } => known.map_or(Floor::None, Floor::Version),
+            Self::Expire { .. } => Floor::None,
+        }
+    }
+
+    pub(crate) async fn perform(&self, client: &Client) -> Result<Answer, Failure> {
+        let claims: Api<IP> = Api::all(client.clone());
+        match self {
+            Self::Take { claim } => {
+                let created = claims.create(&creating(), &object::object(claim)).await;
+                match created.map_err(|error| failure(&error)) {
+                    Ok(ip) => answer(ip),
+                    // For a create this can only mean that the kind itself is missing.
+                    Err(Failure::NotFound) => Err(Failure::Refused(
+                        "the API server does not know the kind IP; apply deploy/crds".to_owned(),
+                    )),
+                    Err(failure) => Err(failure),
+                }
+            }
+            Self::Touch { claim } => write(client, claim).await,
+            Self::Expire { addr, uid, version } => {
+                delete(client, *addr, uid, *version).await?;
+                Ok(Answer::Released { by: None })
+            }
+            Self::Read { addr, .. } => match found(claims.get(&name::of(*addr)).await)? {
+                Some(ip) => answer(ip),
+                None => Ok(Answer::NoClaim),
+            },
+        }
+    }
+}
+
+/// What a call about a claim told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Claim(Claim),
+    NoClaim,
+    /// The claim is deleted. The uid is that of its last holder, if it still exists.
+    Released {
+        by: Option<Arc<str>>,
+    },
+    /// The live read forbade the release.
+    Kept,
+}
+
+/// What becomes of a claim that its last holder gave up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// It is deleted, and the address is free.
+    Free,
+    /// It is kept for whom an administrator reserved it.
+    Reserve(Reservation),
+    /// It waits for an object of the same name if the holder is gone, though another may bear its
+    /// name by now, and is deleted otherwise.
+    RetainIfGone(Reservation),
+}
+
+impl Then {
+    /// The claim that is left when a holder gives it up and, being gone, does not come back for it.
+    pub(crate) fn leaves(&self, claim: &Claim, holder: &HolderEntry) -> Option<Claim> {
+        let others = claim.holders_without(holder);
+        match self {
+            _ if !others.is_empty() => Some(claim.held_by(others)),
+            Self::Free => None,
+            Self::Reserve(reservation) | Self::RetainIfGone(reservation) => Some(Claim {
+                purpose: Use::Reserved,
+                reserved: Some(reservation.clone()),
+                ..claim.held_by(Vec::new())
+            }),
+        }
+    }
+}
+
+/// A claim, and one of the holders that it names.
+pub(crate) type Held<'a> = (&'a Claim, &'a HolderEntry);
+
+/// What a live read tells of a holder.
+pub(crate) struct Live {
+    /// Whether the holder neither shows the address nor could want it.
+    pub may_release: bool,
+    /// The uid of the object that bears the holder's name now.
+    pub uid: Option<Arc<str>>,
+}
+
+/// A holder that must be read live before it loses an address. The rule is the same for all kinds of
+/// holders; what a holder shows and could want is not.
+pub(crate) trait LiveHolder: Sync {
+    /// Reads the holder that an entry of a claim names.
+    fn read(
+        &self,
+        client: &Client,
+        held: Held<'_>,
+    ) -> impl Future<Output = Result<Live, Failure>> + Send;
+}
+
+/// Takes one holder off a claim, and gives up the claim if it was the last.
+///
+/// The order matters: the claim's version was known before, the holder is read now, and the write holds
+/// only for that very version.
+pub(crate) async fn release(
+    client: &Client,
+    reader: &impl LiveHolder,
+    (claim, holder): Held<'_>,
+    then: &Then,
+) -> Result<Answer, Failure> {
+    let live = reader.read(client, (claim, holder)).await?;
+    if !live.may_release {
+        return Ok(Answer::Kept);
+    }
+    let gone = match (&holder.uid, &live.uid) {
+        (_, None) => true,
+        (Some(named), Some(now)) => named != now,
+        (None, Some(_)) => false,
+    };
+    let left = match then {
+        Then::RetainIfGone(_) if !gone => Then::Free.leaves(claim, holder),
+        Then::Free | Then::Reserve(_) | Then::RetainIfGone(_) => then.leaves(claim, holder),
+    };
+    if let Some(left) = left {
+        return write(client, &left).await;
+    }
+    delete(client, claim.addr, &claim.uid, claim.version).await?;
+    Ok(Answer::Released { by: live.uid.filter(|_| !gone) })
+}
+
+async fn write(client: &Client, claim: &Claim) -> Result<Answer, Failure> {
+    let claims: Api<IP> = Api::all(client.clone());
+    let patch = guarded(claim.version, object::patch(claim));
+    let written = claims.patch(&name::of(claim.addr), &patching(), &patch).await;
+    answer(written.map_err(|error| failure(&error))?)
+}
+
+async fn delete(client: &Client, addr: IpAddr, uid: &str, version: Version) -> Result<(), Failure> {
+    let claims: Api<IP> = Api::all(client.clone());
+    let deleted = claims.delete(&name::of(addr), &deleting(uid, Some(version))).await;
+    deleted.map(drop).map_err(|error| failure(&error))
+}
+
+fn answer(ip: IP) -> Result<Answer, Failure> {
+    let claim = object::read(&DeserializeGuard(Ok(ip)));
+    claim
+        .map(Answer::Claim)
+        .ok_or_else(|| Failure::Unknown("the answer names no address".to_owned()))
+}

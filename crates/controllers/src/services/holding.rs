@@ -1,0 +1,87 @@
+//! What a claim says to a Service: whether it is named, and with which others it shares the address.
+
+use landfall_ipam::{Clash, clash};
+
+use super::{audience::Audience, view::ServiceView};
+use crate::ledger::{Claim, HolderEntry, Tenure};
+
+impl HolderEntry {
+    /// Whether this names that very Service, not one of the same name made later.
+    pub(crate) fn is(&self, service: &ServiceView) -> bool {
+        self.names(&service.key, &service.uid)
+    }
+
+    /// Whether it has shared the address with another in spite of that clash, about which nothing is
+    /// new.
+    fn puts_up_with(&self, other: &Self, new: &Clash) -> bool {
+        matches!(new, Clash::Policy | Clash::Pods)
+            && clash(self.party(), other.party()).as_ref() == Some(new)
+    }
+}
+
+impl Claim {
+    /// The holder entry that names this very Service.
+    pub(crate) fn holder(&self, service: &ServiceView) -> Option<&HolderEntry> {
+        self.services().iter().find(|holder| holder.is(service))
+    }
+
+    /// With which of the other holders the Service may not share the address, and why. What the claim
+    /// says was agreed: a holder that has not changed since may stay, whichever others came.
+    pub(crate) fn clash(&self, service: &ServiceView) -> Option<(&HolderEntry, Clash)> {
+        let own = self.holder(service);
+        // A Service that shares because its namespace allows it does so until it leaves, whatever
+        // becomes of the permission.
+        let by_map = || own.filter(|own| own.shares_by_map()).map(|_| &service.terms_by_map);
+        let terms = service.terms.as_ref().or_else(by_map);
+        // The same for one that shares with every namespace by a key that meant so.
+        let with_all = own.filter(|own| service.meant_all && own.shares_with_all());
+        let widened = terms.filter(|_| with_all.is_some()).map(|terms| terms.with_all().into());
+        let terms = widened.as_ref().or(terms);
+        if own.is_some_and(|own| own.terms.as_ref() == terms) {
+            return None;
+        }
+        let newcomer = (service.key.namespace(), terms.map(AsRef::as_ref));
+        let others = self.services().iter().filter(|holder| holder.key != service.key);
+        let mut clashes =
+            others.filter_map(|holder| Some((holder, clash(newcomer, holder.party())?)));
+        clashes.find(|(holder, clash)| !own.is_some_and(|own| own.puts_up_with(holder, clash)))
+    }
+
+    /// With which holder a Service shares the address though they should not, on the terms that the
+    /// claim has: they came together under other rules.
+    pub(crate) fn odd_company(&self, service: &ServiceView) -> Option<(&HolderEntry, Clash)> {
+        let own = self.holder(service)?;
+        let mut others = self.services().iter().filter(|holder| holder.key != service.key);
+        others.find_map(|holder| Some((holder, clash(own.party(), holder.party())?)))
+    }
+
+    /// Whether it names only Services of this one's name that cannot exist any more, because this
+    /// one bears their name now.
+    pub(crate) fn left_by_namesake(&self, service: &ServiceView) -> bool {
+        let mut holders = self.services().iter();
+        !self.services().is_empty()
+            && holders.all(|holder| holder.key == service.key && !holder.is(service))
+    }
+
+    /// What has the address, for a refusal's text.
+    pub(crate) fn described(&self, audience: Audience<'_>) -> String {
+        if let Some(reservation) = self.waits_for() {
+            return audience.reservation(reservation);
+        }
+        let is_readable = !matches!(self.tenure, Tenure::Nobody(_));
+        if self.services().is_empty() {
+            return if is_readable && !audience.sees_all {
+                "another holder".to_owned()
+            } else {
+                self.to_string()
+            };
+        }
+        let mut names = Vec::new();
+        for name in self.services().iter().map(|holder| audience.service(&holder.key)) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.join(", ")
+    }
+}
