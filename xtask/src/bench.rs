@@ -274,7 +274,7 @@ fn failed(scenario: Scenario, bench: &Bench<'_>, error: &Error) -> Row {
 fn run_in_release(output: &Output) -> Result<()> {
     output.say("building the bench for release");
     let mut command = cargo::command();
-    command.args(["run", "--quiet", "--release", "-p", "xtask", "--"]).args(env::args_os().skip(1));
+    command.args(["run", "--release", "-p", "xtask", "--"]).args(env::args_os().skip(1));
     // Only returns when it could not become that process.
     Err(Error::io("running the release build of the bench")(command.exec()))
 }

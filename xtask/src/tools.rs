@@ -26,7 +26,7 @@ impl Tool {
         if !answer.is_ok_and(|answer| String::from_utf8_lossy(&answer.stdout).trim() == wanted) {
             output.say(format_args!("building {wanted}; this takes some minutes, once"));
             let mut install = cargo::command();
-            install.args(["install", "--quiet", "--locked", "--force", "--version", version]);
+            install.args(["install", "--locked", "--force", "--version", version]);
             install.arg("--root").arg(&root).arg(name);
             cargo::run(&format!("cargo install {name}"), &mut install)?;
         }

@@ -2,9 +2,10 @@
 //! filled by building them from the Go module registry.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -162,7 +163,7 @@ impl Assets {
         progress(&format!("building {label} from source"));
         let unfinished = self.cache.join(format!(".{name}.unfinished"));
         let mut child = Command::new("go")
-            .args(["build", "-trimpath", "-ldflags", &linker_flags()?, "-o"])
+            .args(["build", "-v", "-trimpath", "-ldflags", &linker_flags()?, "-o"])
             .arg(&unfinished)
             .arg(program.package())
             .current_dir(GO_MOD_DIR)
@@ -179,32 +180,24 @@ impl Assets {
                 }
             })?;
 
-        // Read on a thread of its own: a full pipe would stop the build.
-        let stderr = child.stderr.take();
-        let said = thread::spawn(move || {
-            let mut said = String::new();
-            if let Some(mut stderr) = stderr {
-                // What is not text is not worth failing the build for.
-                drop(stderr.read_to_string(&mut said));
-            }
-            said
-        });
-        let mut reported = begin;
-        let status = loop {
-            if let Some(status) =
-                child.try_wait().map_err(Error::io(format!("waiting for the build of {name}")))?
-            {
-                break status;
+        let lines = lines_of(child.stderr.take());
+        let (mut said, mut reported) = (GoOutput::default(), begin);
+        // Its stderr ends when it does.
+        loop {
+            match lines.recv_timeout(REPORT_EVERY.saturating_sub(reported.elapsed())) {
+                Ok(line) => said.take_in(line),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
             }
             if reported.elapsed() >= REPORT_EVERY {
                 reported = Instant::now();
-                progress(&format!("building {label} … {} s", begin.elapsed().as_secs()));
+                let seconds = begin.elapsed().as_secs();
+                progress(&format!("building {label} … {seconds} s{}", said.progress()));
             }
-            thread::sleep(Duration::from_millis(100));
-        };
-        let said = said.join().unwrap_or_default();
+        }
+        let status = child.wait().map_err(Error::io(format!("waiting for the build of {name}")))?;
         if !status.success() {
-            return Err(Error::Build { program: name, tail: last_lines(&said, 30) });
+            return Err(Error::Build { program: name, tail: said.tail(30) });
         }
         fs::rename(&unfinished, self.cache.join(name))
             .map_err(Error::io(format!("moving the finished {name} into the cache")))?;
@@ -238,9 +231,54 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-fn last_lines(text: &str, count: usize) -> String {
-    let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(count)..].join("\n")
+/// The lines of a child's stderr, read on a thread of their own: a full pipe would stop the child.
+fn lines_of(stderr: Option<ChildStderr>) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).split(b'\n')) {
+            let Ok(line) = line else { return };
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// What `go build -v` prints: a line for each package it compiles, one for each module it downloads,
+/// and its errors.
+#[derive(Debug, Default)]
+struct GoOutput {
+    packages: usize,
+    last: String,
+    /// All but the packages.
+    messages: Vec<String>,
+}
+
+impl GoOutput {
+    fn take_in(&mut self, line: String) {
+        // The path of a package has no blank, and every message has one.
+        if line.contains(' ') {
+            self.messages.push(line.clone());
+        } else {
+            self.packages += 1;
+        }
+        self.last = line;
+    }
+
+    /// How far it is, to be put after the time it took.
+    fn progress(&self) -> String {
+        match (self.packages, self.last.as_str()) {
+            (_, "") => String::new(),
+            (0, last) => format!(", {last}"),
+            (packages, last) => format!(", package {packages}, {last}"),
+        }
+    }
+
+    /// The end of its messages.
+    fn tail(&self, count: usize) -> String {
+        self.messages[self.messages.len().saturating_sub(count)..].join("\n")
+    }
 }
 
 #[cfg(test)]
@@ -252,5 +290,22 @@ mod tests {
         let version = kubernetes_version().unwrap();
         assert!(version.starts_with("v1."), "{version}");
         assert!(linker_flags().unwrap().contains(&format!("version.gitVersion={version}")));
+    }
+
+    #[test]
+    fn a_build_tells_how_far_it_is_and_fails_with_its_messages_alone() {
+        let mut said = GoOutput::default();
+        assert_eq!(said.progress(), "");
+        for (line, progress) in [
+            ("go: downloading k8s.io/api v0.36.3", ", go: downloading k8s.io/api v0.36.3"),
+            ("k8s.io/api/core/v1", ", package 1, k8s.io/api/core/v1"),
+            ("internal/abi", ", package 2, internal/abi"),
+            ("# k8s.io/api/apps/v1", ", package 2, # k8s.io/api/apps/v1"),
+            ("types.go:1:1: syntax error", ", package 2, types.go:1:1: syntax error"),
+        ] {
+            said.take_in(line.to_owned());
+            assert_eq!(said.progress(), progress, "{line}");
+        }
+        assert_eq!(said.tail(2), "# k8s.io/api/apps/v1\ntypes.go:1:1: syntax error");
     }
 }
