@@ -7,7 +7,7 @@ mod cli;
 mod crds;
 mod findings;
 mod metrics;
-mod rbac;
+pub(crate) mod rbac;
 mod reasons;
 mod reference;
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt as _;
+use futures::stream::select_all;
+use futures::{StreamExt as _, future};
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use landfall_api::keys::CONDITION_ALLOCATED;
-use landfall_api::{IP, condition, name};
+use landfall_api::{IP, IPGroup, condition, name};
 use tokio::sync::mpsc;
 
 use super::samples::{Expected, Sample};
@@ -22,14 +23,54 @@ pub(super) enum Change {
     Service(Box<Service>),
     ServiceGone(Box<Service>),
     Claim(Box<IP>),
+    /// A pool that is none of the samples', by name.
+    OtherPool(String),
+}
+
+/// What of a cluster is watched.
+#[derive(Debug)]
+pub(super) struct Scope {
+    services: Vec<Api<Service>>,
+    claims: (Api<IP>, watcher::Config),
+    other_pools: Option<(Api<IPGroup>, watcher::Config)>,
+}
+
+impl Scope {
+    /// All Services and all claims.
+    pub(super) fn whole(client: Client) -> Self {
+        Self {
+            services: vec![Api::all(client.clone())],
+            claims: (Api::all(client), watcher::Config::default()),
+            other_pools: None,
+        }
+    }
+
+    /// The Services of some namespaces, and the claims with some labels.
+    pub(super) fn only(client: &Client, namespaces: &[String], claims: &str) -> Self {
+        let services = namespaces.iter().map(|one| Api::namespaced(client.clone(), one));
+        Self {
+            services: services.collect(),
+            claims: (Api::all(client.clone()), watcher::Config::default().labels(claims)),
+            other_pools: None,
+        }
+    }
+
+    /// Watches for pools without this label as well.
+    #[must_use]
+    pub(super) fn and_pools_without(self, client: &Client, (key, value): (&str, &str)) -> Self {
+        let others = watcher::Config::default().labels(&format!("{key}!={value}"));
+        Self { other_pools: Some((Api::all(client.clone()), others)), ..self }
+    }
 }
 
 /// Watches until one of the watches ends, and says which.
-pub(super) async fn run(client: Client, news: mpsc::Sender<News>) -> &'static str {
-    let services = Api::<Service>::all(client.clone());
-    let services = watcher(services, watcher::Config::default()).default_backoff();
-    let claims = Api::<IP>::all(client);
-    let claims = watcher(claims, watcher::Config::default()).default_backoff();
+pub(super) async fn run(scope: Scope, news: mpsc::Sender<News>) -> &'static str {
+    let Scope { services, claims: (claims, labelled), other_pools } = scope;
+    let services = services
+        .into_iter()
+        .map(|services| watcher(services, watcher::Config::default()).default_backoff().boxed());
+    let services = select_all(services);
+    let claims = watcher(claims, labelled).default_backoff();
     let tell = async |change| news.send((Instant::now(), change)).await.is_ok();
     let services = services.for_each(async |event| {
         // An error is tried again by the watcher itself.
@@ -47,9 +88,21 @@ pub(super) async fn run(client: Client, news: mpsc::Sender<News>) -> &'static st
             tell(Change::Claim(Box::new(claim))).await;
         }
     });
+    let other_pools = async {
+        let Some((pools, others)) = other_pools else { return future::pending().await };
+        let pools = watcher(pools, others).default_backoff();
+        pools
+            .for_each(async |event| {
+                if let Ok(Event::Apply(pool) | Event::InitApply(pool)) = event {
+                    tell(Change::OtherPool(pool.name_any())).await;
+                }
+            })
+            .await;
+    };
     tokio::select! {
         () = services => "Services",
         () = claims => "IP objects",
+        () = other_pools => "IPGroups",
     }
 }
 
@@ -105,6 +158,8 @@ impl Board {
                 self.rows.retain(|(_, row)| row.service != key);
             }
             Change::Service(service) => self.put(&service, at),
+            // Nothing of it is shown.
+            Change::OtherPool(_) => {}
         }
     }
 
@@ -156,7 +211,7 @@ impl Board {
             return Some(format!("{}: not seen yet", sample.service));
         };
         let fine = match &sample.expected {
-            Expected::From(pools) => row.addresses.iter().map(|(_, pool)| pool).eq(pools.iter()),
+            Expected::From(pools) => row.addresses.iter().map(|(_, pool)| pool).eq(pools),
             Expected::Address(address) => row.ips().eq([*address]),
             Expected::Refused(reason) => {
                 row.addresses.is_empty()
@@ -250,7 +305,7 @@ mod tests {
             (
                 "its pool not known yet",
                 Some(service(None, Some("192.0.2.1"), None)),
-                Expected::From(&["IPGroup/a"]),
+                Expected::From(vec!["IPGroup/a".to_owned()]),
                 Some("IPGroup/a"),
             ),
         ] {
@@ -258,7 +313,7 @@ mod tests {
             if let Some(change) = change {
                 board.take_in(change, Instant::now());
             }
-            let shortfall = board.shortfall(&Sample { service: "shop/web", expected });
+            let shortfall = board.shortfall(&Sample { service: "shop/web".to_owned(), expected });
             assert_eq!(shortfall.is_some(), told.is_some(), "{case}: {shortfall:?}");
             assert!(shortfall.unwrap_or_default().contains(told.unwrap_or_default()), "{case}");
         }

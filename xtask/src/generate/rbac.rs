@@ -97,13 +97,13 @@ const WIDTH: usize = 100;
 
 /// Who has the rights.
 #[derive(Clone, Copy, Debug)]
-struct Account {
-    name: &'static str,
-    namespace: &'static str,
+pub(crate) struct Account {
+    pub(crate) name: &'static str,
+    pub(crate) namespace: &'static str,
 }
 
 impl Account {
-    fn object(self) -> Value {
+    pub(crate) fn object(self) -> Value {
         json!({
             "apiVersion": "v1",
             "kind": "ServiceAccount",
@@ -243,7 +243,8 @@ fn metadata(name: &str, namespace: Option<&str>, label: &str, purpose: &str) -> 
     metadata
 }
 
-fn role(kind: &str, metadata: &Value, rules: &[Rule]) -> Value {
+/// A `Role` or `ClusterRole`.
+pub(crate) fn role(kind: &str, metadata: &Value, rules: &[Rule]) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": kind,
@@ -262,7 +263,8 @@ fn rule(rule: &Rule) -> Value {
     value
 }
 
-fn binding(role: &str, metadata: &Value, account: Account) -> Value {
+/// What gives the role of the same kind and name to an account.
+pub(crate) fn binding(role: &str, metadata: &Value, account: Account) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": format!("{role}Binding"),

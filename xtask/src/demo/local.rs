@@ -1,0 +1,132 @@
+//! The demo on a control plane of its own, on this machine.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use landfall_testkit::{Assets, ControlPlane, Operator, Program};
+use tokio::time::{sleep_until, timeout};
+
+use super::show::Show;
+use super::watch::{self, Scope};
+use super::{Args, DEADLINE, End, Error, NEW_KIND, blocking, build_operator, samples};
+use crate::cargo::repository;
+use crate::output::{Output, seconds};
+
+/// Where operator and lease live; what deploy/rbac.yaml says.
+const NAMESPACE: &str = "landfall-system";
+const ACCOUNT: &str = "landfall-operator";
+
+/// Starts a control plane, installs Landfall as its users do, and shows the samples.
+pub(super) async fn run(args: &Args, output: &Output) -> Result<End, Error> {
+    let binary = build_operator(args.release).await?;
+    let plane = start_plane(output).await?;
+    let operator = install(&plane, &binary, output).await?;
+
+    let (mut show, sender) = Show::new(samples::expected(""), Some(&operator), output);
+    let watches = watch::run(Scope::whole(plane.admin_client().await?), sender);
+    let show = async {
+        output.heading("samples from examples/demo");
+        let samples = samples::folder();
+        let samples = samples.to_string_lossy();
+        let flags = ["apply", "--server-side", "-f", &samples];
+        let apply = async { plane.kubectl(&flags).await.map_err(Error::from) };
+        let next_steps = next_steps(&plane, &operator);
+        let (_, end) = tokio::try_join!(apply, show.play(args.once, &next_steps))?;
+        Ok(end)
+    };
+    let ended = tokio::select! {
+        ended = show => ended,
+        what = watches => Err(Error::WatchEnded { what }),
+    };
+    // In order where there is time: it gives its lease back.
+    drop(timeout(Duration::from_secs(5), operator.terminate()).await);
+    ended
+}
+
+async fn start_plane(output: &Output) -> Result<ControlPlane, Error> {
+    output.heading("control plane (etcd, kube-apiserver, kube-controller-manager)");
+    prepare(&[Program::Etcd, Program::KubeApiserver, Program::Kubectl]).await?;
+    let begin = Instant::now();
+    let whole = async {
+        prepare(&[Program::KubeControllerManager]).await?;
+        Ok::<_, Error>(ControlPlane::builder().with_controller_manager(true).start().await?)
+    };
+    let plane = match whole.await {
+        Ok(plane) => plane,
+        Err(error) => {
+            output.say(format_args!("no controller manager: {error}"));
+            output.say("going on without; deleted namespaces will stay in `Terminating`");
+            ControlPlane::start().await?
+        }
+    };
+    output.say(format_args!("{} after {}", plane.url(), seconds(begin.elapsed())));
+    Ok(plane)
+}
+
+async fn prepare(needed: &'static [Program]) -> Result<(), Error> {
+    blocking(move || {
+        let output = Output::new();
+        Assets::prepare(needed, &|line| output.say(line))?;
+        Ok(())
+    })
+    .await
+}
+
+/// What the getting-started guide does by hand.
+async fn install(plane: &ControlPlane, binary: &Path, output: &Output) -> Result<Operator, Error> {
+    output.heading("kubectl apply -f deploy/crds -f deploy/rbac.yaml");
+    plane.install_crds(&repository().join("deploy/crds")).await?;
+    let installed = Instant::now();
+    let rbac = repository().join("deploy/rbac.yaml");
+    plane.kubectl(&["apply", "--server-side", "-f", &rbac.to_string_lossy()]).await?;
+
+    output.heading(format_args!("landfall operator, as ServiceAccount {NAMESPACE}/{ACCOUNT}"));
+    let begin = Instant::now();
+    let kubeconfig = plane.service_account_kubeconfig(NAMESPACE, ACCOUNT).await?;
+    let operator = Operator::spawn(binary, &kubeconfig, &[]).await?;
+    operator.wait_ready(DEADLINE).await?;
+    output.say(format_args!("ready after {}", seconds(begin.elapsed())));
+    sleep_until((installed + NEW_KIND).into()).await;
+    Ok(operator)
+}
+
+/// Everything a second shell needs, ready to be copied.
+fn next_steps(plane: &ControlPlane, operator: &Operator) -> String {
+    let kubectl = plane.assets().path(Program::Kubectl);
+    let bin = kubectl.parent().unwrap_or_else(|| Path::new("."));
+    let (kubeconfig, bin) = (plane.admin_kubeconfig().display(), bin.display());
+    let cache = plane.dir().join("kubectl-cache");
+    let cache = cache.display();
+    format!(
+        "
+What to try next, in another shell:
+
+  export KUBECONFIG={kubeconfig} KUBECACHEDIR={cache} PATH={bin}:$PATH
+
+  # who has which address, and how full the pools are
+  kubectl get ips
+  kubectl get ipg
+
+  # a Service of your own, and its address
+  kubectl create service loadbalancer mine --tcp=80
+  kubectl get service mine
+
+  # ask for an address that is taken, and read why not
+  kubectl patch service mine --type=merge -p '{{\"spec\":{{\"loadBalancerIP\":\"192.0.2.25\"}}}}'
+  kubectl describe service mine
+
+  # free the address that shop/mail-copy waits for
+  kubectl delete service -n shop mail
+
+  # shrink a pool below what it gave: nobody loses an address
+  kubectl patch ipg public --type=merge -p '{{\"spec\":{{\"segment\":\"192.0.2.0/28\"}}}}'
+  kubectl get ipg,services -A
+
+The operator's log is {}
+and its metrics are at http://{}/metrics
+Changes appear below. Ctrl-C ends everything and removes its data.
+",
+        operator.process().log().display(),
+        operator.admin_addr(),
+    )
+}
