@@ -1,0 +1,5 @@
+//! What developers run, run as they do.
+
+// The attribute tells clippy that the helpers in there are tests, too.
+#[cfg(test)]
+mod demo;
