@@ -5,7 +5,7 @@ use landfall_ipam::{
     AddrBlock, AddrSet, Family, Never, Pool, PoolName, Refusal, Terms, link_local,
 };
 
-use crate::{Holder, IPGroupSpec, keys, kube_vip::quote};
+use crate::{Holder, IPGroupSpec, keys, kube_vip::quote, text};
 
 /// The API server takes no longer name of a namespace.
 pub(crate) const LONGEST_NAMESPACE: usize = 63;
@@ -79,6 +79,7 @@ pub fn pool(name: PoolName, spec: &IPGroupSpec) -> Result<ReadPool, Vec<String>>
 fn special_among(addrs: &AddrSet) -> Vec<String> {
     let among = Never::special().flat_map(|(why, range)| {
         let among = addrs.intersection(&AddrSet::from_iter([range]));
+        let why = text::never(why);
         let named: Vec<_> =
             among.ranges().map(|range| format!("{range} is {why} and never given")).collect();
         named

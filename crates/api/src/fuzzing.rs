@@ -6,10 +6,10 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use k8s_openapi::{api::core::v1::ServiceSpec, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use landfall_ipam::{AddrBlock, AddrRange, AddrSet, Book, Family, PoolName, fuzzing};
+use landfall_ipam::{AddrBlock, AddrRange, AddrSet, Book, Family, PoolName, clash, fuzzing};
 use serde_json::Value;
 
-use crate::{IPGroupSpec, convert, kube_vip::PoolMap, name};
+use crate::{HolderKind::Service, IPGroupSpec, convert, kube_vip::PoolMap, name, text};
 
 /// The longest text that may be said about a text of any length.
 const LONGEST_PROBLEM: usize = 4096;
@@ -35,7 +35,7 @@ pub fn ipgroup(spec: Value) {
     assert_eq!(read.ok().as_ref(), Some(&spec));
 }
 
-/// Terms that are read are the same for the same text, and two that have them agree or do not.
+/// Terms that are read are the same for the same text, and two that have them agree or are told why not.
 pub fn sharing(one: &(ObjectMeta, ServiceSpec), other: &(ObjectMeta, ServiceSpec)) {
     let namespace =
         |(metadata, _): &(ObjectMeta, ServiceSpec)| metadata.namespace.clone().unwrap_or_default();
@@ -43,14 +43,18 @@ pub fn sharing(one: &(ObjectMeta, ServiceSpec), other: &(ObjectMeta, ServiceSpec
         let terms = convert::sharing_terms(metadata, spec);
         assert_eq!(terms, convert::sharing_terms(metadata, spec));
         if let Err(refusal) = &terms {
-            assert!(!refusal.to_string().is_empty());
+            assert!(!text::refusal(Service, refusal).is_empty());
         }
         terms.ok().flatten()
     };
     let (terms, others) = (read(one), read(other));
     let (here, there) = (namespace(one), namespace(other));
     let (terms, others) = (terms.map(|read| read.terms), others.map(|read| read.terms));
-    fuzzing::consent((&here, terms.as_ref()), (&there, others.as_ref()));
+    let (here, there) = ((&*here, terms.as_ref()), (&*there, others.as_ref()));
+    fuzzing::consent(here, there);
+    if let Some(clash) = clash(here, there) {
+        assert!(!text::clash(Service, &clash).is_empty());
+    }
 }
 
 /// What kube-vip's `ConfigMap` gives stands in it, one key serves a namespace, and the words about what

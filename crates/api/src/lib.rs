@@ -18,6 +18,7 @@ pub mod keys;
 pub mod kube_vip;
 pub mod name;
 mod schema;
+pub mod text;
 pub mod virtualip;
 
 pub use crd::{crds, legacy_crds};

@@ -32,7 +32,7 @@ struct Bench {
 impl Bench {
     fn new(cidr: &str, taken: u32, stride: u32) -> Self {
         let block: AddrBlock = cidr.parse().expect("a pool of the bench is a CIDR");
-        let pool = PoolName::new("IPGroup/bench");
+        let pool = PoolName::new("pool/bench");
         let mut book = Book::new();
         book.replace_pools([Pool::new(pool.clone(), [block], [])]);
         let mut bench = Self { book, pool, first: block.range().first(), taken, stride };

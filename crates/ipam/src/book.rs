@@ -29,7 +29,7 @@ pub struct Book {
     /// Pool names by priority, then name: the order in which pools are asked.
     order: Vec<PoolName>,
     taken: AddrSet,
-    /// Ranges from which the cluster gives `ClusterIPs`.
+    /// Ranges from which the cluster gives addresses by itself.
     cluster_ips: AddrSet,
     /// For which pool a taken address counts, where it is not the first that covers it.
     counted_elsewhere: BTreeMap<IpAddr, PoolName>,
@@ -86,14 +86,14 @@ impl Book {
             .collect();
     }
 
-    /// Sets the ranges from which the cluster gives `ClusterIPs`: no pool gives these addresses.
+    /// Sets the ranges from which the cluster gives addresses by itself: no pool gives these addresses.
     pub fn set_cluster_ips(&mut self, ranges: AddrSet) {
         self.cluster_ips = ranges;
         let shelves = core::mem::take(&mut self.shelves);
         self.replace_pools(shelves.into_values().map(|shelf| shelf.pool));
     }
 
-    /// The ranges from which the cluster gives `ClusterIPs`.
+    /// The ranges from which the cluster gives addresses by itself.
     pub const fn cluster_ips(&self) -> &AddrSet {
         &self.cluster_ips
     }
@@ -190,7 +190,7 @@ impl Book {
         }
     }
 
-    /// Whether somebody has the address.
+    /// Whether the address has a holder.
     pub fn is_taken(&self, addr: IpAddr) -> bool {
         self.taken.contains(addr)
     }
@@ -198,7 +198,7 @@ impl Book {
     /// The first address of a family, in the pool's own order, that it can give now, or why it
     /// gives none.
     ///
-    /// Rules about who is served come before this; `drain` is judged here, and `auto_assign` unless
+    /// Rules about which holders are served come before this; `drain` is judged here, and `auto_assign` unless
     /// the pool was `asked` for by name.
     pub fn first_free(
         &self,
@@ -221,9 +221,9 @@ impl Book {
         first.ok_or(Verdict::Full(family))
     }
 
-    /// Whether the pool can give exactly this address now, apart from who asks.
+    /// Whether the pool can give exactly this address now, whichever holder asks.
     ///
-    /// `holder` names whoever has the address, for the refusal's text.
+    /// `holder` names the holder of the address, for the refusal.
     pub fn can_give(
         &self,
         name: &PoolName,
@@ -236,8 +236,8 @@ impl Book {
         self.offers(name, addr)
     }
 
-    /// Whether the pool would give exactly this address if nobody had it: what whoever would share
-    /// it with its holders must know.
+    /// Whether the pool would give exactly this address if it had no holder, as a newcomer that
+    /// would share it must know.
     pub fn offers(&self, name: &PoolName, addr: IpAddr) -> Result<(), Refusal> {
         self.never_given(addr).map_or(Ok(()), Err)?;
         let Some(shelf) = self.shelves.get(name).filter(|shelf| shelf.pool.contains(addr)) else {
@@ -252,7 +252,7 @@ impl Book {
         Ok(())
     }
 
-    /// Why nobody may have this address: no pool gives it, or one that covers it excludes it.
+    /// Why no holder may have this address: no pool gives it, or one that covers it excludes it.
     pub fn never_given(&self, addr: IpAddr) -> Option<Refusal> {
         let excluding =
             || self.pools().find(|pool| pool.contains(addr) && pool.excluded().contains(addr));
@@ -260,7 +260,7 @@ impl Book {
         self.unusable(addr).map(|why| Refusal::NeverGiven(addr, why)).or_else(excluded)
     }
 
-    /// Why no Service can have this address, whatever pools and administrators say.
+    /// Why no holder can have this address, whatever pools and administrators say.
     pub fn unusable(&self, addr: IpAddr) -> Option<Never> {
         let cluster_ip = self.cluster_ips.contains(addr).then_some(Never::ClusterIps);
         Never::of(addr).or(cluster_ip)

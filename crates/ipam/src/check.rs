@@ -5,29 +5,29 @@ use alloc::{
     string::String,
     vec::Vec,
 };
-use core::{fmt, net::IpAddr};
+use core::net::IpAddr;
 
 use crate::{Party, Terms, clash};
 
-/// What one claim says: an address and who holds it.
+/// One claim: an address and its holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimFact {
     /// The address, from the claim's name.
     pub addr: IpAddr,
     /// The holders it names, each by an identity that survives neither deletion nor re-creation.
     pub holders: Vec<String>,
-    /// Whether it stands for itself, as a reservation does.
+    /// Whether it needs no holder, as a reservation.
     pub reserved: bool,
 }
 
-/// What one possible holder shows.
+/// The addresses that one possible holder shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderFact {
     /// The same identity as in [`ClaimFact::holders`].
     pub id: String,
     /// The addresses in its published place.
     pub shows: Vec<IpAddr>,
-    /// Where it lives.
+    /// Its namespace.
     pub namespace: String,
     /// On which terms it would share an address.
     pub terms: Option<Terms>,
@@ -50,34 +50,12 @@ pub enum Violation {
     HolderGone(IpAddr, String),
     /// A claim on a holder that does not show the address: it leaks.
     NeverShown(IpAddr, String),
-    /// A claim that names nobody and reserves nothing.
+    /// A claim that names no holder and reserves nothing.
     HeldByNobody(IpAddr),
     /// A holder shows one address twice.
     ShownTwice(IpAddr, String),
     /// Two holders show one address, though they do not agree to share it.
     SharedWithoutConsent(IpAddr, String, String),
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ClaimedTwice(addr) => write!(f, "{addr} has two claims"),
-            Self::ShownWithoutClaim(addr, id) => {
-                write!(f, "{id} shows {addr}, but no claim names it as a holder")
-            }
-            Self::HolderGone(addr, id) => {
-                write!(f, "the claim on {addr} names {id}, which is gone")
-            }
-            Self::NeverShown(addr, id) => {
-                write!(f, "the claim on {addr} names {id}, which does not show it")
-            }
-            Self::HeldByNobody(addr) => write!(f, "the claim on {addr} names nobody"),
-            Self::ShownTwice(addr, id) => write!(f, "{id} shows {addr} twice"),
-            Self::SharedWithoutConsent(addr, one, other) => {
-                write!(f, "{addr} is shown by {one} and {other}, which do not agree to share it")
-            }
-        }
-    }
 }
 
 /// Compares ledger and holders in both directions. Empty means all is well.

@@ -24,11 +24,8 @@ pub fn block(text: &str) {
     }
 }
 
-/// Two agree to share, or neither does, whoever comes second; and whoever does not says why.
+/// Two agree to share, or neither does, whichever comes second.
 pub fn consent(one: Party<'_>, other: Party<'_>) {
     let (there, back) = (clash(one, other), clash(other, one));
     assert_eq!(there.is_none(), back.is_none(), "{there:?} and {back:?}");
-    for clash in [there, back].into_iter().flatten() {
-        assert!(!clash.to_string().is_empty());
-    }
 }

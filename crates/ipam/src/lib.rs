@@ -1,4 +1,6 @@
-//! Which addresses exist, which are taken, and who may have one.
+//! Which addresses exist, which are taken, and which holder may have one.
+//!
+//! It knows holders, pools and requests, and no words for people: those differ by the kind of holder.
 //!
 //! Everything here is pure: no clock, no I/O, no hash order. An address pool is a set of intervals,
 //! so a whole IPv6 /64 costs as much as a single address, and the first free address of a pool, a
@@ -8,7 +10,7 @@
 //! - [`AddrSet`]: any set of addresses of both families.
 //! - [`Pool`]: a set of addresses with rules; [`Book`]: all pools and every taken address.
 //! - [`Terms`] and [`clash`]: on which terms an address may have several holders.
-//! - [`Refusal`]: why somebody gets nothing, from a closed list.
+//! - [`Refusal`]: why a holder gets nothing, from a closed list.
 //! - [`check`]: the invariants that must hold over a whole cluster; tests end with it.
 #![no_std]
 #![warn(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]

@@ -1,9 +1,6 @@
-//! Addresses that no Service can have, whatever a pool says.
+//! Addresses that no holder can have, whatever a pool says.
 
-use core::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::{AddrRange, AddrSet};
 
@@ -18,7 +15,7 @@ pub enum Never {
     Multicast,
     /// `255.255.255.255` is every machine of a network.
     Broadcast,
-    /// The cluster itself gives addresses of this range to its Services.
+    /// The cluster gives addresses of this range by itself.
     ClusterIps,
 }
 
@@ -37,12 +34,12 @@ const SPECIAL_V6: [(Never, u128, u128); 3] = [
 ];
 
 impl Never {
-    /// Why nobody in any cluster may have this address.
+    /// Why no holder in any cluster may have this address.
     pub fn of(addr: IpAddr) -> Option<Self> {
         Self::special().find(|(_, range)| range.contains(addr)).map(|(why, _)| why)
     }
 
-    /// The ranges of addresses that nobody in any cluster may have.
+    /// The ranges of addresses that no holder in any cluster may have.
     pub fn special() -> impl Iterator<Item = (Self, AddrRange)> {
         let v4 = SPECIAL.into_iter().map(|(why, first, last)| {
             (why, IpAddr::V4(Ipv4Addr::from(first)), IpAddr::V4(Ipv4Addr::from(last)))
@@ -51,18 +48,6 @@ impl Never {
             (why, IpAddr::V6(Ipv6Addr::from(first)), IpAddr::V6(Ipv6Addr::from(last)))
         });
         v4.chain(v6).filter_map(|(why, first, last)| Some((why, AddrRange::new(first, last)?)))
-    }
-}
-
-impl fmt::Display for Never {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unspecified => "the unspecified address",
-            Self::Loopback => "a loopback address",
-            Self::Multicast => "a multicast address",
-            Self::Broadcast => "the broadcast address",
-            Self::ClusterIps => "an address that the cluster gives as ClusterIP",
-        })
     }
 }
 

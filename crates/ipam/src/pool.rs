@@ -8,12 +8,12 @@ use core::{
 
 use crate::{AddrBlock, AddrRange, AddrSet};
 
-/// The name of a pool with its source, as in `IPGroup/dmz`. Cheap to clone.
+/// The name of a pool with its source, as in `kind/name`. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolName(Arc<str>);
 
 impl PoolName {
-    /// A name as it stands in a claim's `spec.pool`.
+    /// A name as claims write it.
     pub fn new(name: &str) -> Self {
         Self(name.into())
     }
@@ -32,7 +32,7 @@ impl fmt::Display for PoolName {
 
 /// Addresses to give, addresses never to give, and the order among pools.
 ///
-/// Who may be served is decided by whoever owns the selectors; the pool only knows addresses.
+/// Which holders are served is decided elsewhere, by selectors; the pool only knows addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Its name; unique among all pools.
@@ -95,7 +95,7 @@ impl Pool {
         &self.ranges
     }
 
-    /// Addresses of the pool that nobody may have, through this pool or any other.
+    /// Addresses of the pool that no holder may have, through this pool or any other.
     pub const fn excluded(&self) -> &AddrSet {
         &self.excluded
     }

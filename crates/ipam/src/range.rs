@@ -21,7 +21,7 @@ impl Family {
     /// Both of them.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The family of an address. An IPv4-mapped IPv6 address is IPv6, as it is for kube-proxy.
+    /// The family of an address. An IPv4-mapped IPv6 address is IPv6, as it is written.
     pub const fn of(addr: IpAddr) -> Self {
         match addr {
             IpAddr::V4(_) => Self::V4,
@@ -29,7 +29,7 @@ impl Family {
         }
     }
 
-    /// The word that Kubernetes has for it.
+    /// Its usual name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V4 => "IPv4",

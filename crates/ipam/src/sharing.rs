@@ -1,18 +1,17 @@
 //! On which terms an address may have several holders.
 
 use alloc::{string::String, vec::Vec};
-use core::fmt;
 
-/// What a holder agrees to and needs on an address that it would share.
+/// The consent and the needs of a holder on an address that it would share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Terms {
-    /// Only holders with the same key share; without one it shares with nobody.
+    /// Only holders with the same key share; without a key it shares with none.
     pub key: Option<String>,
     /// Namespaces besides its own that it shares with, or `*` for all.
     pub with: Vec<String>,
     /// Protocol and number of each port it uses, such as `TCP/443`.
     pub ports: Vec<String>,
-    /// Whether traffic must stay on the node it arrives at (`externalTrafficPolicy: Local`).
+    /// Whether traffic must stay on the node it arrives at.
     pub local: bool,
     /// The pods it selects, written the same way for the same selector.
     pub selector: Option<String>,
@@ -33,10 +32,10 @@ impl Terms {
     }
 }
 
-/// One of those who would share an address: where it lives, and its terms if it has any.
+/// One of the holders that would share an address: its namespace, and its terms if it has any.
 pub type Party<'a> = (&'a str, Option<&'a Terms>);
 
-/// Why two may not share an address, told from the side of the one who comes second.
+/// Why two holders may not share an address, told from the side of the newcomer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clash {
     /// The newcomer has no sharing key.
@@ -58,29 +57,8 @@ pub enum Clash {
     Pods,
 }
 
-impl fmt::Display for Clash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoKey => f.write_str("this Service has no landfall.dev/sharing-key"),
-            Self::OtherHasNoKey => f.write_str("it has no landfall.dev/sharing-key"),
-            Self::OtherKey => f.write_str("its landfall.dev/sharing-key is another"),
-            Self::NotNamed(namespace) => {
-                write!(f, "landfall.dev/sharing-with of this Service does not name {namespace}")
-            }
-            Self::OtherDoesNotName(namespace) => {
-                write!(f, "its landfall.dev/sharing-with does not name {namespace}")
-            }
-            Self::Port(port) => write!(f, "both use {port}"),
-            Self::Policy => f.write_str("their externalTrafficPolicy differs"),
-            Self::Pods => f.write_str(
-                "externalTrafficPolicy: Local needs both to select the same pods of one namespace",
-            ),
-        }
-    }
-}
-
-/// Why a newcomer may not share an address with another, if it may not. Whoever comes second, the
-/// answer is a clash or none for both.
+/// Why a newcomer may not share an address with another holder, if it may not. Whichever of the two
+/// comes second, the answer is a clash for both or for neither.
 pub fn clash(newcomer: Party<'_>, other: Party<'_>) -> Option<Clash> {
     let ((here, mine), (there, theirs)) = (newcomer, other);
     let Some(mine) = mine.filter(|terms| terms.key.is_some()) else {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
-use landfall_api::{IP, convert, keys, kube_vip, name};
+use landfall_api::{HolderKind, IP, convert, keys, kube_vip, name, text};
 use landfall_ipam::{ClaimFact, HolderFact, Party, Terms, check};
 
 pub use history::{Finding, History, Then, Unasked};
@@ -75,7 +75,8 @@ impl Snapshot {
                 }
             })
             .collect();
-        check(&claims, &holders).iter().map(ToString::to_string).collect()
+        let violations = check(&claims, &holders);
+        violations.iter().map(|found| text::violation(HolderKind::Service, found)).collect()
     }
 
     /// What each Service shows, by `namespace/name`; those that show nothing are left out.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::ListParams;
-use landfall_api::{IP, Use, keys, name};
+use landfall_api::{HolderKind, IP, Use, keys, name, text};
 use landfall_ipam::{ClaimFact, HolderFact, check};
 use landfall_testkit::{ControlPlane, control_plane, wait};
 use serde::Deserialize;
@@ -333,7 +333,9 @@ impl Stage {
                     Some(ClaimFact { addr, holders, reserved })
                 })
                 .collect();
-            violations.extend(check(&claims, &holders).iter().map(ToString::to_string));
+            let found = check(&claims, &holders);
+            let texts = found.iter().map(|found| text::violation(HolderKind::Service, found));
+            violations.extend(texts);
         }
         Ok(Audit { doubled, violations })
     }

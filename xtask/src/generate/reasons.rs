@@ -1,5 +1,6 @@
 //! `docs/reference/reasons.md`: every reason for having no address, its cause and the fix.
 
+use landfall_api::{HolderKind, text};
 use landfall_ipam::Reason;
 
 use super::{File, NOTICE, cell};
@@ -22,7 +23,9 @@ const TAIL: &str = "\n[Troubleshooting](../troubleshooting.md) has an example fo
 
 pub(super) fn file() -> File {
     let rows = Reason::ALL.map(|reason| {
-        format!("| `{reason}` | {} | {} |", cell(reason.cause()), cell(reason.fix()))
+        let cause = text::cause(HolderKind::Service, reason);
+        let fix = text::fix(HolderKind::Service, reason);
+        format!("| `{reason}` | {} | {} |", cell(&cause), cell(&fix))
     });
     let text = format!("<!-- {NOTICE} -->\n{HEAD}{}\n{TAIL}", rows.join("\n"));
     File { path: "docs/reference/reasons.md".to_owned(), text }

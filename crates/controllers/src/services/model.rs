@@ -123,7 +123,7 @@ fn the_stories_reach_every_reason_and_every_way_to_have_an_address() {
         }
     }
     // The API server of a story refuses nothing.
-    let refused_writes = [Reason::LedgerRefused, Reason::ServiceRefused];
+    let refused_writes = [Reason::LedgerRefused, Reason::HolderRefused];
     let reasons = Reason::ALL.into_iter().filter(|reason| !refused_writes.contains(reason));
     let ways = [
         "Allocated",

@@ -461,7 +461,7 @@ impl Planner {
                 | Refusal::OutsideEveryPool(_)
                 | Refusal::WrongFamily(_)
                 | Refusal::LedgerRefused(_)
-                | Refusal::ServiceRefused(_) => {}
+                | Refusal::HolderRefused(_) => {}
             }
         }
         self.waiting.set(&service.key, wait);

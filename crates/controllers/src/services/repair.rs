@@ -5,7 +5,7 @@ use std::{
     net::IpAddr,
 };
 
-use landfall_api::{Finding, Use};
+use landfall_api::{Finding, HolderKind, Use, text};
 use landfall_ipam::{ClaimFact, Family, HolderFact, PoolName, Violation, check};
 
 use super::{
@@ -60,7 +60,7 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
             addr: Some(addr),
             keys,
             pool,
-            text: violation.to_string(),
+            text: text::violation(HolderKind::Service, violation),
         }
     });
     let leftovers = world.leftovers.keys().filter(|key| {

@@ -15,6 +15,7 @@ use landfall_api::{
     FamilyCount, HolderKind, IPGroup, IPGroupStatus, WaitingService,
     condition::{self, Status},
     keys::{CONDITION_ALLOCATED, CONDITION_CONSISTENT, CONDITION_OVERLAPS, CONDITION_READY},
+    text,
 };
 use landfall_ipam::{Book, Family, PoolCount, PoolName, Reason, Refusal};
 
@@ -92,7 +93,8 @@ impl ConditionText {
                 }));
                 let odd = world.claim(*addr).and_then(|claim| claim.odd_company(service));
                 odd_company.extend(odd.map(|(holder, clash)| {
-                    let (other, clash) = (audience.service(&holder.key), audience.clash(clash));
+                    let other = audience.service(&holder.key);
+                    let clash = text::clash(HolderKind::Service, &audience.clash(clash));
                     format!(
                         "{addr} is shared with {other} as before, though today it could not be: {clash}"
                     )
@@ -106,7 +108,7 @@ impl ConditionText {
                 }
             })
             .collect();
-        let missing = missing.iter().map(ToString::to_string);
+        let missing = texts(missing);
         let reason = match (also_shown.is_empty(), odd_company.is_empty(), outside) {
             (false, ..) => ALSO_SHOWN,
             (true, false, _) => SHARED_AS_BEFORE,
@@ -124,8 +126,7 @@ impl ConditionText {
             let addrs: Vec<_> = keeps.iter().map(ToString::to_string).collect();
             format!("keeps {}", addrs.join(", "))
         });
-        let whys = refusals.iter().map(ToString::to_string);
-        let parts: Vec<_> = kept.into_iter().chain(whys).collect();
+        let parts: Vec<_> = kept.into_iter().chain(texts(refusals)).collect();
         let reason = refusals.first().map_or(ALLOCATED, |refusal| refusal.reason().as_str());
         Self {
             status: Status::False,
@@ -235,6 +236,10 @@ pub(super) fn names(service: &ServiceView, addr: IpAddr) -> bool {
             texts.any(|text| text.parse() == Ok(addr))
         })
     })
+}
+
+fn texts(refusals: &[Refusal]) -> impl Iterator<Item = String> {
+    refusals.iter().map(|refusal| text::refusal(HolderKind::Service, refusal))
 }
 
 fn bounded(mut text: String) -> String {

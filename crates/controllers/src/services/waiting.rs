@@ -61,7 +61,7 @@ impl Wait {
             | Verdict::OfOtherNamespaces
             | Verdict::OtherNamespaces
             | Verdict::Ignored
-            | Verdict::OtherServices
+            | Verdict::OtherHolders
             | Verdict::OnRequestOnly => return,
         }
         self.verdicts.push((pool.clone(), verdict.reason()));

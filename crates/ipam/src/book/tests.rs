@@ -186,7 +186,7 @@ fn an_address_that_no_service_can_have_is_never_given() {
         assert_eq!(refusal, Refusal::NeverGiven(ip(addr), why));
         assert_eq!(refusal.reason(), crate::Reason::Excluded);
     }
-    // What somebody has there is not touched by that.
+    // An address that has a holder there is not touched by that.
     assert!(book.take(ip("10.96.0.1")));
     assert!(book.release(ip("10.96.0.1")));
     assert_eq!(give(&mut book, "cluster"), Err(Verdict::Full(Family::V4)), "and not given after");

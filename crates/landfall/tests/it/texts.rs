@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use landfall_api::{HolderKind, text};
 use landfall_ipam::{Clash, Family, PoolName, Reason, Refusal, Verdict};
 use landfall_testkit::wait;
 
@@ -230,11 +231,12 @@ fn the_troubleshooting_page_quotes_conditions_as_they_are_written() {
         none(v4, &[("public", Verdict::Invalid)]),
         none(v4, &[]),
         Refusal::LedgerRefused("ips.paas.org is forbidden: ".into()),
-        Refusal::ServiceRefused("services \"web\" is forbidden: ".into()),
+        Refusal::HolderRefused("services \"web\" is forbidden: ".into()),
     ];
     for reason in Reason::ALL {
         let refusal = refusals.iter().find(|refusal| refusal.reason() == reason);
-        let written = refusal.unwrap_or_else(|| panic!("{reason}: an example")).to_string();
+        let refusal = refusal.unwrap_or_else(|| panic!("{reason}: an example"));
+        let written = text::refusal(HolderKind::Service, refusal);
         let quote = quoted(&page, reason);
         let quote = quote.trim_end_matches('…');
         assert!(

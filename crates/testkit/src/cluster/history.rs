@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
-use landfall_api::{keys, name};
+use landfall_api::{HolderKind, keys, name, text};
 use landfall_ipam::{Family, Terms, clash};
 
 use super::{Named, Snapshot, asked, external, holders, identity_of, key, shown, terms};
@@ -402,6 +402,7 @@ fn judge(
         for (index, one) in named.iter().enumerate() {
             for other in named.iter().skip(index + 1) {
                 if let Some(clash) = clash(one.party(), other.party()) {
+                    let clash = text::clash(HolderKind::Service, &clash);
                     let what = format!("{}, {}: {clash}", one.id, other.id);
                     findings.push(Finding { revision, addr, shown_by: None, what });
                 }

@@ -117,7 +117,7 @@ pub(super) fn may_ask_beyond_pools(
         | Refusal::SharingRefused(..)
         | Refusal::WrongFamily(_)
         | Refusal::LedgerRefused(_)
-        | Refusal::ServiceRefused(_)
+        | Refusal::HolderRefused(_)
         | Refusal::NoneGives(..) => false,
     };
     beyond
@@ -260,7 +260,7 @@ pub(super) fn serves(world: &World, view: &PoolView, service: &ServiceView) -> R
     }
     let selected = |selector: &Selector| selector.matches(&service.labels);
     if !view.services.as_ref().is_none_or(selected) {
-        return Err(Verdict::OtherServices);
+        return Err(Verdict::OtherHolders);
     }
     // Last: a bad pool is no reason for those it would not serve anyway.
     if view.pool.is_err() {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use landfall_api::{HolderKind, text};
+
 use super::{Blocked, Effect, Now, Planner, PoolName, Refusal, Write, due::PROBE_TRIES, status};
 use crate::{
     backoff::Backoff,
@@ -30,7 +32,7 @@ impl Planner {
                 self.on_status_written(&key, &uid, event, result, now)
             }
             Effect::Annotate { key, event, .. } => {
-                let refusal = refused(&result).map(Refusal::ServiceRefused);
+                let refusal = refused(&result).map(Refusal::HolderRefused);
                 self.on_published(&key, event, refusal, result, now)
             }
             Effect::CleanUp { key, uid, version, .. }
@@ -352,6 +354,7 @@ fn refused(result: &Result<Answer, Failure>) -> Option<String> {
 
 /// What to tell about a write of a Service that the API server refused.
 fn refused_write(key: &ObjectKey, uid: &str, message: String) -> Event {
-    let refusal = Refusal::ServiceRefused(message);
-    status::service_event(key, uid, true, refusal.reason().as_str(), refusal.to_string())
+    let refusal = Refusal::HolderRefused(message);
+    let text = text::refusal(HolderKind::Service, &refusal);
+    status::service_event(key, uid, true, refusal.reason().as_str(), text)
 }

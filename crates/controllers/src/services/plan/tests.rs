@@ -223,7 +223,7 @@ fn a_quota_holds_for_a_namespace_and_the_oldest_is_served_when_one_is_given_back
     assert_eq!(served, ["other/a", "shop/a", "shop/b"], "one address is free, but not for shop");
     let (status, reason, message) = condition_of(&sim, "shop/c");
     assert_eq!((status.as_str(), reason.as_str()), ("False", "QuotaExceeded"));
-    assert!(message.contains("IPGroup/a: the namespace may hold 2 of its addresses"), "{message}");
+    assert!(message.contains("IPGroup/a: namespace quota reached (2 of 2)"), "{message}");
 
     sim.cluster.writes.clear();
     sim.cluster.delete_service("shop/b");

@@ -2,7 +2,7 @@
 
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use landfall_api::IP;
+use landfall_api::{HolderKind, IP, text};
 use landfall_ipam::Refusal;
 use landfall_testkit::builders::pool;
 use landfall_testkit::control_plane::client_from;
@@ -74,7 +74,7 @@ async fn the_guide_quotes_what_is_refused_word_by_word() {
     .await
     .unwrap();
     let refusal = Refusal::LedgerRefused(written);
-    let printed = format!("{}: {refusal}", refusal.reason());
+    let printed = format!("{}: {}", refusal.reason(), text::refusal(HolderKind::Service, &refusal));
     assert!(printed.starts_with(ledger), "{ledger:?}, {printed:?}");
 
     let alice = guarded.user("alice", &[]).await.unwrap();

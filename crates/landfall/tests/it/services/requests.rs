@@ -89,7 +89,7 @@ async fn a_namespace_holds_no_more_than_its_quota() {
         tenant.shows_something(name).await;
     }
     tenant.create(load_balancer("c")).await;
-    let limit = "IPGroup/ask-quota: the namespace may hold 2 of its addresses and does";
+    let limit = "IPGroup/ask-quota: namespace quota reached (2 of 2)";
     tenant.says("c", "False", "QuotaExceeded", limit).await;
     tenant.create(load_balancer("d").asking("10.12.3.9")).await;
     tenant.says("d", "False", "QuotaExceeded", limit).await;
@@ -100,7 +100,7 @@ async fn a_namespace_holds_no_more_than_its_quota() {
     // Lowering it takes nothing away.
     tenant.edit_pool("ask-quota", json!({"quota": {"namespaces": {"ask-quota": 0}}})).await;
     tenant.create(load_balancer("e")).await;
-    tenant.says("e", "False", "QuotaExceeded", "may hold 0 of its addresses").await;
+    tenant.says("e", "False", "QuotaExceeded", "namespace quota reached (0 of 0)").await;
     tenant.shows("d", &["10.12.3.9"]).await;
     tenant.ends(&["ask-quota"]).await;
 }
