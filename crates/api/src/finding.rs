@@ -1,4 +1,4 @@
-//! What repair can find: a closed list of words, which feeds events, metrics and the docs.
+//! The findings of repair: a closed list, which feeds events, metrics and the docs.
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ pub enum Finding {
     NeverShown,
     /// A claim names a Service that is not there.
     HolderGone,
-    /// A claim names nobody.
+    /// A claim names no holder.
     HeldByNobody,
     /// A Service shows one address twice.
     ShownTwice,
@@ -60,18 +60,18 @@ impl Finding {
     pub const fn cause(self) -> &'static str {
         match self {
             Self::ShownWithoutClaim => {
-                "Another allocator gave the address before Landfall came, or somebody deleted the `IP` object."
+                "Another allocator gave the address before Landfall came, or the `IP` object was deleted by hand."
             }
             Self::NeverShown => {
-                "An operator ended between its two writes, somebody wiped the Service's status, or a second claim was left behind."
+                "An operator ended between its two writes, the Service's status was wiped, or a second claim was left behind."
             }
             Self::HolderGone => {
                 "The Service was deleted while no operator ran, or a backup brought the claim before the Service."
             }
-            Self::HeldByNobody => "Somebody wrote an `IP` object that names no holder.",
-            Self::ShownTwice => "Somebody wrote the Service's status by hand.",
+            Self::HeldByNobody => "An `IP` object was written that names no holder.",
+            Self::ShownTwice => "The Service's status was written by hand.",
             Self::SharedWithoutConsent => {
-                "Another allocator gave the address twice, or somebody wrote a Service's status by hand."
+                "Another allocator gave the address twice, or a Service's status was written by hand."
             }
             Self::FinalizerLeft => "vip-allocator-operator served the Service.",
             Self::SeveralShown => {
@@ -83,8 +83,8 @@ impl Finding {
         }
     }
 
-    /// What is done about it.
-    pub const fn mend(self) -> &'static str {
+    /// How it is repaired.
+    pub const fn repair(self) -> &'static str {
         match self {
             Self::ShownWithoutClaim => {
                 "The address is entered in the ledger for the Service, which is not written."
@@ -98,9 +98,9 @@ impl Finding {
             Self::HeldByNobody => {
                 "Nothing: the address counts as taken. Delete the `IP` object, or let it reserve the address (`spec.reservedFor`)."
             }
-            Self::ShownTwice => "The status is written anew.",
+            Self::ShownTwice => "The status is written again.",
             Self::SharedWithoutConsent => {
-                "Nobody is moved. Delete one of the Services, let it ask for another address, or let both agree to share."
+                "No Service is moved. Delete one of the Services, let it ask for another address, or let both agree to share."
             }
             Self::FinalizerLeft => {
                 "The finalizer is taken off once the ledger is right about the Service."
@@ -127,7 +127,7 @@ impl From<&Violation> for Finding {
             Violation::ShownWithoutClaim(..) => Self::ShownWithoutClaim,
             Violation::NeverShown(..) => Self::NeverShown,
             Violation::HolderGone(..) => Self::HolderGone,
-            // An address has one name, so two claims on it are one that names nobody for sure.
+            // An address has one name, so two claims on it are one that surely names no holder.
             Violation::HeldByNobody(_) | Violation::ClaimedTwice(_) => Self::HeldByNobody,
             Violation::ShownTwice(..) => Self::ShownTwice,
             Violation::SharedWithoutConsent(..) => Self::SharedWithoutConsent,

@@ -140,8 +140,9 @@ pub struct Operator {
     )]
     pub orphan_grace: Duration,
 
-    /// What to do where ledger and Services disagree: report it and mend it, or only report it
-    #[arg(long, env = "LANDFALL_REPAIR", value_name = "MODE", default_value = "mend")]
+    /// How to treat inconsistencies between ledger and Services: report and fix them, or only report
+    /// them
+    #[arg(long, env = "LANDFALL_REPAIR", value_name = "MODE", default_value = "fix")]
     pub repair: Repair,
 
     /// How often each watch is compared with a live list, to find one that misses events
@@ -169,8 +170,8 @@ pub struct Operator {
     #[arg(long, env = "LANDFALL_KUBE_VIP_CLASS", value_name = "CLASSES", value_delimiter = ',')]
     pub kube_vip_class: Option<Vec<String>>,
 
-    /// Which addresses those Services may ask for: any that nobody has, or only what a pool can give
-    /// them
+    /// Which addresses those Services may ask for: any that has no holder, or only those that a pool
+    /// can give them
     #[arg(long, env = "LANDFALL_KUBE_VIP_REQUESTS", value_name = "WHICH", default_value = "any")]
     pub kube_vip_requests: Requests,
 
@@ -188,8 +189,8 @@ pub struct Operator {
     )]
     pub hide_holders: bool,
 
-    /// With whom a Service shares by the sharing key of another program that had no other word for
-    /// it, such as `metallb.io/allow-shared-ip`
+    /// With which Services a Service shares by the sharing key of another program that had no other
+    /// word for it, such as `metallb.io/allow-shared-ip`
     #[arg(
         long,
         env = "LANDFALL_INHERITED_SHARING",
@@ -202,7 +203,7 @@ pub struct Operator {
     pub original: Original,
 }
 
-/// With whom Services share by the sharing keys of other programs.
+/// With which Services those share that have a sharing key of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum InheritedSharing {
     /// With Services of their own namespace, and with those that they share an address with already.
@@ -214,18 +215,20 @@ pub enum InheritedSharing {
 /// Addresses that may be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Requests {
-    /// Any that nobody has: kube-vip announces it.
+    /// Any that has no holder: kube-vip announces it.
     Any,
-    /// Those that a pool can give to who asks.
+    /// Those that a pool can give to the Service that asks.
     FromPools,
 }
 
-/// What is done about what repair finds.
+/// The treatment of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Repair {
-    /// Report it, then mend it.
-    Mend,
-    /// Report it, and leave alone what it is about.
+    /// Report them, then fix them.
+    // The word of the first versions.
+    #[value(alias = "mend")]
+    Fix,
+    /// Report them, and leave alone the objects concerned.
     Report,
 }
 
@@ -312,7 +315,7 @@ pub(crate) mod tests {
         assert_eq!(operator.pod_uid, None);
         assert_eq!(operator.controllers, [Controller::Services, Controller::Migration]);
         assert_eq!(operator.orphan_grace, Duration::from_mins(5));
-        assert_eq!(operator.repair, Repair::Mend);
+        assert_eq!(operator.repair, Repair::Fix);
 
         let (global, operator) = parse(&[
             "--kubeconfig=/tmp/k",
@@ -339,6 +342,15 @@ pub(crate) mod tests {
         assert_eq!(operator.controllers, [Controller::Services, Controller::Services]);
         assert_eq!(operator.orphan_grace, Duration::from_secs(90));
         assert_eq!(operator.repair, Repair::Report);
+    }
+
+    #[test]
+    fn the_first_word_for_fixing_still_works_and_is_not_advertised() {
+        for word in ["--repair=fix", "--repair=mend"] {
+            assert_eq!(parse(&[word]).unwrap().1.repair, Repair::Fix, "{word}");
+        }
+        let help = parse(&["--help"]).unwrap_err().to_string();
+        assert!(help.contains("fix") && !help.contains("mend"), "{help}");
     }
 
     #[test]

@@ -123,7 +123,7 @@ fn begin_work(
         let settings = services::Settings {
             orphan_grace: args.orphan_grace,
             repair: match args.repair {
-                Repair::Mend => RepairMode::Mend,
+                Repair::Fix => RepairMode::Fix,
                 Repair::Report => RepairMode::Report,
             },
             kube_vip: args.kube_vip(),

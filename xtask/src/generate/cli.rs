@@ -15,10 +15,13 @@ const FLAGS: &str = "| flag | variable | default | meaning |\n| --- | --- | --- 
 
 const ORIGINAL: &str = "## Settings of kube-vip-cloud-provider
 
-`landfall operator` takes them, too, so that it can [take that program's place](../guides/from-kube-vip.md). Ours win.
+`landfall operator` takes them as well, so that it can [take that program's place](../guides/from-kube-vip.md). Ours win.
 
 | flag or variable | meaning |
 | --- | --- |";
+
+/// Values of our own first versions: accepted, and not those of another program.
+const EARLIER: [&str; 1] = ["mend"];
 
 pub(super) fn file() -> File {
     let mut cli = landfall::args::Cli::command();
@@ -54,6 +57,7 @@ fn original_rows(arg: &Arg) -> Vec<String> {
     let values = values.iter().flat_map(|value| {
         let mut names = value.get_name_and_aliases();
         let ours = names.next().unwrap_or_default();
+        let names = names.filter(|name| !EARLIER.contains(name));
         names.map(move |name| (format!("--{flag}={name}"), format!("As `--{flag}={ours}`")))
     });
     let own = arg.get_help().filter(|_| arg.is_hide_set()).map(|help| {

@@ -1,4 +1,4 @@
-//! `docs/reference/findings.md`: everything that repair can find, its cause and what is done.
+//! `docs/reference/findings.md`: everything that repair can find, its cause and its repair.
 
 use landfall_api::Finding;
 
@@ -7,18 +7,18 @@ use super::{File, NOTICE, cell};
 const HEAD: &str = "# Findings
 
 At its start and every ten minutes the operator compares the ledger with the Services, in both
-directions. What should not be is reported first: by an event, by the condition `Consistent` of the
-`IPGroup` concerned, and by the metrics `landfall_repair_findings_total` and `landfall_repair_open`,
-all with one of the words below. Then it is mended, unless the operator runs with `--repair=report`:
-then whatever a finding is about is left alone. The list is closed: there are no other findings.
+directions. Inconsistencies are reported before they are repaired. Each is reported by an event, by the
+condition `Consistent` of the `IPGroup` concerned, and by the metrics `landfall_repair_findings_total`
+and `landfall_repair_open`, all with one of the words below. With `--repair=report` nothing is
+repaired, and the objects concerned are left alone. The list is closed: there are no other findings.
 
-| finding | cause | what is done |
+| finding | cause | repair |
 | --- | --- | --- |
 ";
 
 pub(super) fn file() -> File {
     let rows = Finding::ALL.map(|finding| {
-        format!("| `{finding}` | {} | {} |", cell(finding.cause()), cell(finding.mend()))
+        format!("| `{finding}` | {} | {} |", cell(finding.cause()), cell(finding.repair()))
     });
     let text = format!("<!-- {NOTICE} -->\n{HEAD}{}\n", rows.join("\n"));
     File { path: "docs/reference/findings.md".to_owned(), text }

@@ -205,7 +205,7 @@ impl Planner {
             self.plan_held_back(now, &mut out.effects);
         }
         self.plan_pool_status(now, out);
-        if self.plan_mends(now) {
+        if self.plan_fixes(now) {
             self.plan_services(now, &mut out.effects);
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     object::ObjectKey,
 };
 
-/// Something that should not be, for people and for whoever mends it.
+/// An inconsistency, for people and for the planner that fixes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Found {
     pub finding: Finding,

@@ -50,6 +50,7 @@ fn wrong_values_are_usage_errors_that_list_the_right_ones() {
         ("LANDFALL_ADMIN_ADDR", "here", "--admin-addr"),
         ("LANDFALL_LOG_FORMAT", "xml", "possible values: text, json"),
         ("LANDFALL_LOG_LEVEL", "verbose", "`verbose` is not a level"),
+        ("LANDFALL_REPAIR", "amend", "possible values: fix, report"),
         ("KUBEVIP_ENABLE_LOADBALANCERCLASS", "yes", "`yes` is neither `true` nor `false`"),
     ] {
         let output = landfall(&["operator"], &[(variable, value)]).unwrap();
@@ -57,6 +58,13 @@ fn wrong_values_are_usage_errors_that_list_the_right_ones() {
         let text = stderr(&output).replace("leader-elect", "LEADER_ELECT");
         assert!(text.contains(expected), "{variable}: {text}");
     }
+}
+
+#[test]
+fn the_first_word_for_fixing_works_as_a_variable() {
+    let variables = [("LANDFALL_REPAIR", "mend"), ("LANDFALL_KUBECONFIG", "/nonexistent/k")];
+    let output = landfall(&["operator"], &variables).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
 }
 
 #[test]

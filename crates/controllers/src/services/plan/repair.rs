@@ -1,6 +1,6 @@
-//! Repair: at the start and on a slow timer, what should not be is reported and then mended.
+//! Repair: at the start and on a slow timer, inconsistencies are reported and then fixed.
 //!
-//! Mending is nothing of its own. What the watches tell is decided about at once; repair finds what
+//! A fix is nothing of its own. What the watches tell is decided about at once; repair finds what
 //! they did not tell, and has it decided about again.
 
 use std::{
@@ -24,9 +24,9 @@ use crate::{
 const EVERY: Duration = Duration::from_mins(10);
 /// How soon again after something was found that was not there before.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Services that one round after the first mends.
+/// Services that one round after the first fixes.
 const BUDGET: usize = 500;
-/// How long a report may take before it is mended all the same.
+/// How long a report may take before the fix comes all the same.
 const REPORT_DEADLINE: Duration = Duration::from_secs(5);
 /// Examples in the text of an event or a condition.
 const EXAMPLES: usize = 3;
@@ -34,9 +34,9 @@ const EXAMPLES: usize = 3;
 /// What is done about findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RepairMode {
-    /// They are reported and then mended.
+    /// They are reported and then fixed.
     #[default]
-    Mend,
+    Fix,
     /// They are only reported, and what they are about is left alone.
     Report,
 }
@@ -53,10 +53,10 @@ pub(super) struct Repair {
     concerned: BTreeSet<ObjectKey>,
     addrs: BTreeSet<IpAddr>,
     /// Services to decide about once the findings are reported, and by when at the latest.
-    to_mend: BTreeSet<ObjectKey>,
+    to_fix: BTreeSet<ObjectKey>,
     /// Pools that do not say yet what was found.
     untold: BTreeSet<PoolName>,
-    mend_by: Duration,
+    fix_by: Duration,
     /// Services that are left alone because findings are only reported.
     left_alone: BTreeSet<ObjectKey>,
     /// Whether something changed about them since.
@@ -72,7 +72,7 @@ impl Repair {
     }
 
     pub(super) fn next_due(&self) -> Duration {
-        if self.to_mend.is_empty() { self.at } else { self.at.min(self.mend_by) }
+        if self.to_fix.is_empty() { self.at } else { self.at.min(self.fix_by) }
     }
 
     /// Something changed about a Service: if it was found wanting, that may be over.
@@ -97,7 +97,7 @@ impl Repair {
 
     /// Whether nothing may be done about a Service: not yet, or not at all.
     pub(super) fn holds(&self, key: &ObjectKey) -> bool {
-        self.to_mend.contains(key) || self.left_alone.contains(key)
+        self.to_fix.contains(key) || self.left_alone.contains(key)
     }
 }
 
@@ -139,12 +139,12 @@ impl Planner {
         let concerned: BTreeSet<_> = found.iter().flat_map(|found| found.keys.clone()).collect();
         match self.settings.repair {
             RepairMode::Report => self.repair.left_alone.clone_from(&concerned),
-            RepairMode::Mend => {
+            RepairMode::Fix => {
                 // What is found at the start is what there is to do at the start.
                 let budget = if self.repair.rounds == 0 { usize::MAX } else { BUDGET };
-                self.repair.to_mend.extend(concerned.iter().take(budget).cloned());
+                self.repair.to_fix.extend(concerned.iter().take(budget).cloned());
                 self.repair.untold = found.iter().filter_map(|found| found.pool.clone()).collect();
-                self.repair.mend_by = now.uptime.saturating_add(REPORT_DEADLINE);
+                self.repair.fix_by = now.uptime.saturating_add(REPORT_DEADLINE);
             }
         }
         let nobodys = found.iter().filter(|found| found.keys.is_empty());
@@ -155,12 +155,12 @@ impl Planner {
     }
 
     /// Lets what was found be decided about, once the pools say that it was found.
-    pub(super) fn plan_mends(&mut self, now: Now) -> bool {
+    pub(super) fn plan_fixes(&mut self, now: Now) -> bool {
         let untold = self.repair.untold.iter().any(|pool| self.world.pool(pool).is_some());
-        if self.repair.to_mend.is_empty() || (untold && self.repair.mend_by > now.uptime) {
+        if self.repair.to_fix.is_empty() || (untold && self.repair.fix_by > now.uptime) {
             return false;
         }
-        for key in std::mem::take(&mut self.repair.to_mend) {
+        for key in std::mem::take(&mut self.repair.to_fix) {
             self.mark(&key);
         }
         true
@@ -191,7 +191,7 @@ impl Planner {
         }
         for ((pool, finding), group) in groups {
             let done = match self.settings.repair {
-                RepairMode::Mend => finding.mend(),
+                RepairMode::Fix => finding.repair(),
                 RepairMode::Report => "Only reported (--repair=report).",
             };
             let mut tell = |about: Option<ObjectReference>, group: &[&Found]| {

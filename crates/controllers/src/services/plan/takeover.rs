@@ -72,7 +72,7 @@ impl Planner {
         turns.sort_unstable();
         for (_, key, of_map) in turns {
             // Also those about whom repair has something to report first: to enter an address is no repair.
-            if of_map && self.settings.repair == RepairMode::Mend {
+            if of_map && self.settings.repair == RepairMode::Fix {
                 self.plan_addresses(&key, now, effects);
             } else if let Some(service) = self.world.service(&key) {
                 let service = decide::with_terms(&self.world, service);

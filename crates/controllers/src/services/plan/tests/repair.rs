@@ -1,4 +1,4 @@
-//! What repair finds, in which order it reports and mends, and when it only reports.
+//! What repair finds, in which order it reports and fixes, and when it only reports.
 
 use landfall_api::{Finding, condition};
 
@@ -32,7 +32,7 @@ fn consistent(sim: &Sim) -> Option<(String, String)> {
 
 type Story = fn(&mut Sim);
 
-/// Each kind, how it comes about, and the writes that mend it.
+/// Each kind, how it comes about, and the writes that fix it.
 const KINDS_FOUND: [(Finding, Story, &[&str]); 7] = [
     (Finding::ShownWithoutClaim, |sim| show(sim, "shop/web", &["10.0.0.2"]), &["take"]),
     (
@@ -76,8 +76,8 @@ const KINDS_FOUND: [(Finding, Story, &[&str]); 7] = [
 
 #[test]
 fn each_kind_is_reported_before_it_is_mended() {
-    for (finding, story, mends) in KINDS_FOUND {
-        let mut sim = untouched(RepairMode::Mend);
+    for (finding, story, fixes) in KINDS_FOUND {
+        let mut sim = untouched(RepairMode::Fix);
         story(&mut sim);
         for kind in KINDS {
             sim.list(0, kind);
@@ -85,7 +85,7 @@ fn each_kind_is_reported_before_it_is_mended() {
         sim.plan(0);
         assert_eq!(sim.counted(0).get(&finding), Some(&1), "{finding}");
         sim.settle();
-        assert_eq!(sim.cluster.writes, mends, "{finding}");
+        assert_eq!(sim.cluster.writes, fixes, "{finding}");
         // The first thing that was written is the pool's word for it, if a pool is concerned.
         let said = sim.cluster.said_first("IPGroup/a");
         if finding != Finding::FinalizerLeft {
@@ -99,7 +99,7 @@ fn each_kind_is_reported_before_it_is_mended() {
 
 #[test]
 fn whoever_shares_an_address_without_consent_is_told_and_so_is_the_other_and_the_pool() {
-    let mut sim = untouched(RepairMode::Mend);
+    let mut sim = untouched(RepairMode::Fix);
     for key in ["shop/a", "bank/b"] {
         show(&mut sim, key, &["10.0.0.2"]);
     }
@@ -134,7 +134,7 @@ fn what_is_only_reported_is_left_as_it_is() {
 
 #[test]
 fn what_lasts_is_told_once_and_what_is_over_is_taken_back() {
-    let mut sim = untouched(RepairMode::Mend);
+    let mut sim = untouched(RepairMode::Fix);
     show(&mut sim, "shop/a", &["10.0.0.2"]);
     show(&mut sim, "shop/b", &["10.0.0.2"]);
     sim.settle();
