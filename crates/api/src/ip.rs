@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{HolderKind, keys};
 
-/// Who has an address, and why.
+/// The pool, the purpose and the holders of an address.
 ///
 /// Every field is optional, since objects of vip-allocator-operator have an empty spec: their name
 /// says the address, the label `ipgroup` the pool and the annotation `virtualips.paas.il/owner`
@@ -74,7 +74,7 @@ pub struct IPSpec {
     )]
     pub address: Option<String>,
 
-    /// What the address is taken for, see [`Use`].
+    /// The purpose of the address, see [`Use`].
     #[serde(rename = "use", default, skip_serializing_if = "Option::is_none")]
     pub use_: Option<Use>,
 
@@ -84,19 +84,19 @@ pub struct IPSpec {
     #[schemars(length(max = 512))]
     pub pool: Option<String>,
 
-    /// Who has the address. Several only where sharing is allowed.
+    /// The holders of the address. Several only where sharing is allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub holders: Vec<Holder>,
 
-    /// For whom the address is kept, set ahead by an administrator.
+    /// The reservation that keeps the address, set ahead by an administrator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for: Option<ReservedFor>,
 }
 
-/// What the address is taken for. `LoadBalancer`: a Service shows it. `Egress`: traffic of a
+/// The purpose of the address. `LoadBalancer`: a Service shows it. `Egress`: traffic of a
 /// namespace leaves the cluster with it. `Floating`: a cloud address that follows nodes.
-/// `Reserved`: nobody has it yet, see `reservedFor`.
+/// `Reserved`: no holder has it yet, see `reservedFor`.
 #[derive(
     Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
 )]
@@ -107,11 +107,11 @@ pub enum Use {
     Egress,
     /// A cloud address that follows nodes.
     Floating,
-    /// Nobody has it yet; see `reservedFor`.
+    /// No holder has it yet; see `reservedFor`.
     Reserved,
 }
 
-/// Somebody who has an address.
+/// A holder of an address.
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
@@ -128,7 +128,8 @@ pub struct Holder {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 
-    /// The holder's `metadata.uid`: an object made anew under the same name is somebody else.
+    /// The holder's `metadata.uid`: an object that is created again under the same name is another
+    /// holder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub uid: Option<String>,
@@ -150,8 +151,8 @@ pub struct Holder {
     #[schemars(schema_with = "namespaces")]
     pub sharing_with: Vec<String>,
 
-    /// Whether the holder has `externalTrafficPolicy: Local`: then all who share the address must
-    /// select the same pods.
+    /// Whether the holder has `externalTrafficPolicy: Local`: then all holders that share the
+    /// address must select the same pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_traffic: Option<bool>,
 
@@ -202,7 +203,7 @@ impl Holder {
     pub const LONGEST_SELECTOR: usize = 4096;
 }
 
-/// For whom an address is kept.
+/// A reservation that keeps an address.
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -247,7 +248,7 @@ pub struct ReservedFor {
     pub retained: Option<bool>,
 }
 
-/// What the operator says about an address.
+/// The state of an address as the operator sees it.
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPStatus {
@@ -256,7 +257,7 @@ pub struct IPStatus {
     #[schemars(length(max = 253))]
     pub node: Option<String>,
 
-    /// What there is to say about the address.
+    /// Conditions of the address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 32))]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{keys, schema};
 
-/// What a pool contains and whom it serves.
+/// The addresses of a pool, and the Services that it serves.
 ///
 /// Every field is optional, but a pool needs `segment` or `ranges` to have an address at all.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -152,7 +152,7 @@ pub struct Announce {
     pub keepalived_group: Option<String>,
 }
 
-/// What the operator says about a pool.
+/// The state of a pool as the operator sees it.
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPGroupStatus {
@@ -162,7 +162,7 @@ pub struct IPGroupStatus {
     #[schemars(length(max = 40))]
     pub capacity: Option<String>,
 
-    /// Addresses of the pool that somebody holds. Where pools overlap, an address counts for the
+    /// Addresses of the pool that are taken. Where pools overlap, an address counts for the
     /// one that gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 40))]
@@ -223,7 +223,7 @@ pub struct FamilyCount {
     #[schemars(length(max = 40))]
     pub capacity: String,
 
-    /// Addresses of the pool that somebody holds.
+    /// Addresses of the pool that are taken.
     #[schemars(length(max = 40))]
     pub used: String,
 

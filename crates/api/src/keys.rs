@@ -147,7 +147,7 @@ pub const DEFAULT_PRIORITY: i32 = landfall_ipam::Pool::DEFAULT_PRIORITY;
 
 /// Label of a role in `deploy/`: which of the sets of rights in the code it grants.
 pub const LABEL_ROLE: &str = "landfall.dev/role";
-/// Annotation of a role in `deploy/`: who needs it and what for.
+/// Annotation of a role in `deploy/`: its purpose.
 pub const ANNOTATION_PURPOSE: &str = "landfall.dev/purpose";
 
 /// Longest value the API server takes for a label.
@@ -239,7 +239,7 @@ pub const WORDS: &[Word] = &[
     word(
         "Service annotation",
         ANNOTATION_KUBE_VIP_ADDRESSES,
-        "Addresses that kube-vip announces for the Service, one per family, separated by commas. Written where a pool of its `ConfigMap` serves. What a user writes there is a request, and at most one address per family is read. Without such a `ConfigMap` or `--kube-vip-class` it counts as a request of the lowest precedence.",
+        "Addresses that kube-vip announces for the Service, one per family, separated by commas. Written where a pool of its `ConfigMap` serves. A user's value is a request, and at most one address per family is read. Without such a `ConfigMap` or `--kube-vip-class` it counts as a request of the lowest precedence.",
     ),
     word(
         "Service annotation",
@@ -284,7 +284,7 @@ pub const WORDS: &[Word] = &[
     word(
         "Service finalizer",
         FINALIZER_CLOUD_PROVIDER,
-        "Left by kube-vip-cloud-provider; removed where the Service is one of those that it served. Others use it, too, and theirs stays.",
+        "Left by kube-vip-cloud-provider; removed where the Service is one of those that it served. Other programs use the same finalizer, and theirs stays.",
     ),
     word(
         "IP label",
@@ -296,11 +296,11 @@ pub const WORDS: &[Word] = &[
         LABEL_GSM,
         "Name of the `GroupSegmentMapping` (vip-allocator-operator up to 0.3).",
     ),
-    word("IP annotation", ANNOTATION_OWNER, "Who has the address, as `namespace/name`."),
+    word("IP annotation", ANNOTATION_OWNER, "The holder of the address, as `namespace/name`."),
     word(
         "IP annotation",
         ANNOTATION_HOLDERS,
-        "Where several have the address: the first of them and how many more, for `kubectl get ips`. Written, never read.",
+        "Where the address has several holders: the first of them and how many more, for `kubectl get ips`. Written, never read.",
     ),
     word(
         "IPGroup condition",
@@ -310,7 +310,7 @@ pub const WORDS: &[Word] = &[
     word(
         "IPGroup condition",
         CONDITION_CONSISTENT,
-        "`False` when repair found that ledger and Services disagree about addresses of the pool, with what it found; `True` when that is over. Not set before anything was found.",
+        "`False` when repair found that ledger and Services disagree about addresses of the pool, with the findings; `True` when that is over. Not set before anything was found.",
     ),
     word(
         "IPGroup condition",
@@ -337,11 +337,7 @@ pub const WORDS: &[Word] = &[
         LABEL_ROLE,
         "In the manifests: which set of the operator's rights the role or binding is about.",
     ),
-    word(
-        "Role annotation",
-        ANNOTATION_PURPOSE,
-        "In the manifests: who needs the role and what for.",
-    ),
+    word("Role annotation", ANNOTATION_PURPOSE, "In the manifests: the purpose of the role."),
 ];
 
 const fn word(place: &'static str, key: &'static str, meaning: &'static str) -> Word {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which Service is exposed, and with which address.
 ///
-/// Fields of release 0.1 (`segment`, `clone`) may still stand in old objects. They stay there and
+/// Fields of release 0.1 (`segment`, `clone`) may still be in old objects. They stay there and
 /// mean nothing.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[kube(
@@ -47,12 +47,12 @@ pub struct VirtualIPSpec {
     pub ip: Option<String>,
 }
 
-/// What the operator says about a `VirtualIP`.
+/// The state of a `VirtualIP` as the operator sees it.
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct VirtualIPStatus {
-    /// What it does or why it cannot go on, for people.
+    /// The step that it takes or the obstacle that it meets, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
@@ -87,7 +87,7 @@ pub struct VirtualIPStatus {
 }
 
 impl VirtualIPStatus {
-    /// The address it has, in whichever field it stands.
+    /// The address it has, in whichever field it is.
     pub fn address(&self) -> Option<&str> {
         let texts = [&self.ip, &self.ip_of_0_1];
         texts.into_iter().flatten().map(String::as_str).find(|text| !text.is_empty())

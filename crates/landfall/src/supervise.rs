@@ -52,7 +52,7 @@ impl Stage {
 /// Why the process ends other than by a graceful stop.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    #[error("task {task} ended though nobody had asked it to")]
+    #[error("task {task} ended without being asked to")]
     Ended { task: &'static str },
     #[error("task {task} failed")]
     Failed { task: &'static str, source: BoxError },

@@ -212,7 +212,7 @@ fn for_users() -> [Value; 2] {
         (
             VIEW,
             "view",
-            "For people who may look at a namespace: to see pools and who has which address.",
+            "For people who may look at a namespace: to see pools and the holders of addresses.",
             view,
         ),
         (

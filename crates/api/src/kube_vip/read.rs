@@ -211,7 +211,7 @@ impl PoolMap {
             let cure = if before == *owner {
                 String::new()
             } else {
-                format!("; call it {CIDR}{owner}, which may hold ranges too")
+                format!("; call it {CIDR}{owner}, which may also hold ranges")
             };
             let text = format!("has no effect: {CIDR}{before} comes before it{cure}");
             self.warn(&format!("{RANGE}{owner}"), text);
@@ -246,10 +246,10 @@ impl PoolMap {
                 Err(problems) => (Err(problems), Leases::No),
             };
             if pool.as_ref().is_ok_and(gives_nothing) {
-                let excluded = format!("what {EXCLUDE}{} says and ", owner.text);
+                let excluded = format!("the addresses in {EXCLUDE}{} and ", owner.text);
                 let excluded = said.excluded.get(owner.text).map_or("", |_| &excluded);
                 let why = "IPv4 addresses that end in .0 or .255 are left out";
-                let ends = format!("with {SKIP_ENDS} the ends of CIDRs, too");
+                let ends = format!("and with {SKIP_ENDS} the ends of CIDRs");
                 self.warn(&key, format!("gives nothing: {excluded}{why}, {ends}"));
             }
             let own_interface = self.interfaces.get(owner.text).filter(|_| owner.name.is_some());
@@ -286,7 +286,8 @@ impl PoolMap {
         let mut idle: BTreeMap<String, String> = BTreeMap::new();
         for (prefix, owner, needed) in needs {
             if !serving.contains(needed) {
-                let why = format!("neither {CIDR}{needed} nor {RANGE}{needed} serves anybody");
+                let why =
+                    format!("neither {CIDR}{needed} nor {RANGE}{needed} serves any namespace");
                 idle.entry(format!("{prefix}{owner}")).or_insert(why);
             }
         }
@@ -314,7 +315,7 @@ impl PoolMap {
             farthest = farthest.max(Some((range.last(), key)));
         }
         let said = overlaps.into_iter().map(|((key, other), addr)| {
-            let text = format!("has addresses that {other} has, too, such as {addr}");
+            let text = format!("has addresses in common with {other}, such as {addr}");
             (key.to_owned(), format!("{text}; each is given once"))
         });
         for (key, text) in said.collect::<Vec<_>>() {

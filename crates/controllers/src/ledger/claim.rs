@@ -218,7 +218,7 @@ impl fmt::Display for Claim {
             (Tenure::Other(text) | Tenure::Nobody(text), _) => f.write_str(text),
             (Tenure::Held(holders), Some(reservation)) if holders.is_empty() => reservation.fmt(f),
             (Tenure::Held(holders), _) if holders.is_empty() => match self.purpose {
-                Use::Reserved => f.write_str("a reservation for nobody"),
+                Use::Reserved => f.write_str("a reservation for no namespace"),
                 Use::LoadBalancer | Use::Egress | Use::Floating => {
                     write!(f, "an IP object for {} that names no holder", self.purpose.as_str())
                 }

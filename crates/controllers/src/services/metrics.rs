@@ -78,7 +78,7 @@ impl Metrics {
         );
         registry.register(
             "landfall_repair_findings",
-            "What repair found, by kind",
+            "Findings of repair, by kind",
             metrics.findings.clone(),
         );
         registry.register(
@@ -176,7 +176,7 @@ impl Collector for State {
             ),
             (
                 "landfall_repair_open",
-                "What repair found when it last looked, by kind",
+                "Findings of the last round of repair, by kind",
                 open_findings,
             ),
         ];

@@ -101,7 +101,7 @@ async fn a_task_that_ends_by_itself_stops_the_others_and_is_a_failure() {
         (
             "an end",
             |all| all.add(Stage::Work, "services", |_| async { Ok::<_, Never>(()) }),
-            "task services ended though nobody had asked it to",
+            "task services ended without being asked to",
         ),
     ];
     for (case, start, expected) in cases {

@@ -164,7 +164,7 @@ fn a_pool_with_a_name_may_have_an_interface_of_its_own() {
 fn each_new_key_that_is_odd_is_named() {
     let dmz = ("cidr-web.dmz", "10.1.0.0/24");
     let idle = |owner: &str| {
-        format!("has no effect: neither cidr-{owner} nor range-{owner} serves anybody")
+        format!("has no effect: neither cidr-{owner} nor range-{owner} serves any namespace")
     };
     let unnameable = |owner: &str| format!("has no effect: no namespace can be called {owner:?}");
     for (data, key, text) in [
@@ -201,13 +201,13 @@ fn each_new_key_that_is_odd_is_named() {
         (
             &[WEB, ("exclude-web", "10.0.0.8/29")],
             "cidr-web",
-            "gives nothing: what exclude-web says and IPv4 addresses that end in .0 or .255 are left out, with skip-end-ips-in-cidr the ends of CIDRs, too"
+            "gives nothing: the addresses in exclude-web and IPv4 addresses that end in .0 or .255 are left out, and with skip-end-ips-in-cidr the ends of CIDRs"
                 .to_owned(),
         ),
         (
             &[WEB, ("range-web.dmz", "10.0.0.9-10.0.0.10")],
             "range-web.dmz",
-            "has addresses that cidr-web has, too, such as 10.0.0.9; each is given once".to_owned(),
+            "has addresses in common with cidr-web, such as 10.0.0.9; each is given once".to_owned(),
         ),
         (&[WEB, ("cidr-web.Dmz", "10.1.0.0/24")], "cidr-web.Dmz", unnameable("web.Dmz")),
         (&[WEB, ("cidr-web.a.b", "10.1.0.0/24")], "cidr-web.a.b", unnameable("web.a.b")),

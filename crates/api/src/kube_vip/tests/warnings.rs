@@ -9,7 +9,7 @@ fn each_odd_key_is_named_with_what_was_expected() {
         (
             &[cidr, ("range-web", "")][..],
             "range-web",
-            "has no effect: cidr-global comes before it; call it cidr-web, which may hold ranges too",
+            "has no effect: cidr-global comes before it; call it cidr-web, which may also hold ranges",
         ),
         (
             &[cidr, ("range-global", "")],
@@ -65,12 +65,12 @@ fn each_odd_key_is_named_with_what_was_expected() {
         (
             &[("cidr-web", "10.0.0.0/32")],
             "cidr-web",
-            "gives nothing: IPv4 addresses that end in .0 or .255 are left out, with skip-end-ips-in-cidr the ends of CIDRs, too",
+            "gives nothing: IPv4 addresses that end in .0 or .255 are left out, and with skip-end-ips-in-cidr the ends of CIDRs",
         ),
         (
             &[cidr, ("cidr-web", "fd00::/64,10.0.0.9-10.0.1.9")],
             "cidr-web",
-            "has addresses that cidr-global has, too, such as 10.0.0.9; each is given once",
+            "has addresses in common with cidr-global, such as 10.0.0.9; each is given once",
         ),
     ] {
         assert_eq!(warnings(data), [(key.to_owned(), text.to_owned())], "{data:?}");

@@ -129,7 +129,7 @@ fn a_claim_that_no_service_has_says_what_has_the_address() {
             }}),
             "a reservation for shop/web until 2030-01-01T00:00:00Z",
         ),
-        (json!({"use": "Reserved"}), "a reservation for nobody"),
+        (json!({"use": "Reserved"}), "a reservation for no namespace"),
         (json!({"use": "Floating"}), "an IP object for Floating that names no holder"),
         (json!({"use": "Floating", "holders": [{"kind": "Node", "name": "n1"}]}), "Node n1"),
         (

@@ -32,7 +32,7 @@ const OTHER_ADDRESS: &str =
 const ALIAS: &str =
     "service is of type ExternalName, change service type to proceed with migration";
 const HEADLESS: &str =
-    "service is headless, create it anew with a cluster IP to proceed with migration";
+    "service is headless, recreate it with a cluster IP to proceed with migration";
 
 /// Whether the claim on its address is by now the Service's.
 pub(super) fn is_handed_over(world: &World, vip: &VirtualIpView) -> bool {

@@ -43,7 +43,7 @@ async fn a_service_that_can_have_no_address_is_told_and_left_alone() {
 
     for (name, why) in [
         ("alias", "service is of type ExternalName, change service type to proceed"),
-        ("headless", "service is headless, create it anew with a cluster IP to proceed"),
+        ("headless", "service is headless, recreate it with a cluster IP to proceed"),
     ] {
         let before = old.tenant.get(name).await;
         old.migrate(name).await;

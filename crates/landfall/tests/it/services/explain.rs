@@ -39,7 +39,9 @@ async fn a_pool_says_who_waits_for_it_and_why() {
     tenant.create(load_balancer("has")).await;
     tenant.shows("has", &["10.15.1.0"]).await;
     tenant.create(load_balancer("waits")).await;
-    tenant.says("waits", "False", "Exhausted", "IPGroup/explain-limited: the namespace may").await;
+    tenant
+        .says("waits", "False", "Exhausted", "IPGroup/explain-limited: namespace quota reached")
+        .await;
     tenant.create(load_balancer("asks").asking("10.15.1.0")).await;
     tenant.says("asks", "False", "TakenBy", "").await;
     // In the order of their age; those created in one second go by name.

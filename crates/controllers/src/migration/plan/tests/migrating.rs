@@ -176,8 +176,7 @@ fn whatever_is_in_the_way_everything_stays_and_goes_on_when_it_is_gone() {
 #[test]
 fn a_service_that_can_have_no_address_is_left_alone_until_it_can() {
     let alias = "service is of type ExternalName, change service type to proceed with migration";
-    let headless =
-        "service is headless, create it anew with a cluster IP to proceed with migration";
+    let headless = "service is headless, recreate it with a cluster IP to proceed with migration";
     let rows: [Obstacle; 2] = [
         (
             "the Service is an alias",
