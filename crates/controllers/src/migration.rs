@@ -35,7 +35,7 @@ pub mod permissions;
 mod plan;
 mod planner;
 #[cfg(test)]
-mod sim;
+mod tests;
 mod view;
 mod watch;
 mod world;

@@ -7,6 +7,10 @@ use std::{future::Future, time::Duration};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use self::tests::fuzzing;
+#[cfg(feature = "bench")]
+pub use self::tests::rig;
 pub use self::{
     classes::Classes,
     metrics::Metrics,
@@ -32,26 +36,16 @@ mod classes;
 mod decide;
 pub(crate) mod effect;
 mod external;
-#[cfg(test)]
-mod fixtures;
-#[cfg(test)]
-mod fuzz;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
 mod holding;
 mod lean;
 mod metrics;
-#[cfg(test)]
-mod model;
 pub(crate) mod observe;
 pub mod permissions;
 pub(crate) mod plan;
 mod repair;
-#[cfg(feature = "bench")]
-pub mod rig;
-#[cfg(test)]
-mod sim;
 pub(crate) mod status;
+#[cfg(any(test, feature = "bench", feature = "fuzzing"))]
+mod tests;
 pub(crate) mod view;
 mod waiting;
 pub(crate) mod watch;

@@ -560,7 +560,7 @@ fn requested(
 #[cfg(test)]
 mod tests {
     use super::super::{
-        fixtures::service,
+        tests::fixtures::service,
         world::{AnnotatedServices, Tenancy},
     };
     use super::*;

@@ -427,7 +427,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::services::fixtures::{ip, service};
+    use crate::services::tests::fixtures::{ip, service};
 
     #[test]
     fn a_condition_names_the_addresses_of_its_service() {

@@ -70,7 +70,7 @@ mod tests {
     use landfall_ipam::PoolName;
 
     use super::*;
-    use crate::services::fixtures::{claim_of, holder_of, ip, service};
+    use crate::services::tests::fixtures::{claim_of, holder_of, ip, service};
 
     #[test]
     fn a_claim_is_released_only_when_its_holder_neither_shows_nor_could_want_it() {

@@ -7,7 +7,7 @@ mod resuming;
 
 use serde_json::{Value, json};
 
-use crate::migration::sim::Cluster;
+use crate::migration::tests::sim::Cluster;
 
 const VALID: (&str, &str) = ("Valid", "successfully allocated an IP address");
 const MIGRATED: (&str, &str) = ("Migrated", "VirtualIP has been migrated");

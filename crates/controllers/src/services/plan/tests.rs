@@ -2,8 +2,10 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     super::{
-        fixtures::ip,
-        sim::{KINDS, Kind, Sim, Stored},
+        tests::{
+            fixtures::ip,
+            sim::{KINDS, Kind, Sim, Stored},
+        },
         view::Request,
     },
     *,

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{VALID, delete, service, valid, vip, with};
-use crate::{migration::sim::Cluster, object::ObjectKey};
+use crate::{migration::tests::sim::Cluster, object::ObjectKey};
 
 #[test]
 fn a_new_one_gets_an_address_and_a_copy_step_by_step() {

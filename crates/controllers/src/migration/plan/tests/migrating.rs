@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::{MIGRATED, VALID, annotate, delete, service, valid, vip, with};
 use crate::{
     migration::{
-        sim::Cluster,
+        tests::sim::Cluster,
         world::{is_load_balancer, shows},
     },
     object::ObjectKey,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{MIGRATED, service, vip, with};
 use crate::{
-    migration::{sim::Cluster, world::shows},
+    migration::{tests::sim::Cluster, world::shows},
     object::ObjectKey,
 };
 

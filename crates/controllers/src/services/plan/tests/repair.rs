@@ -3,7 +3,7 @@
 use landfall_api::{Finding, condition};
 
 use super::{super::RepairMode, *};
-use crate::services::{fixtures::service, status::holder_now};
+use crate::services::{status::holder_now, tests::fixtures::service};
 
 /// A cluster with one pool in which nothing has been looked at yet.
 fn untouched(mode: RepairMode) -> Sim {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     ledger::ForeignAddress,
-    services::{fixtures::service, status::holder_now},
+    services::{status::holder_now, tests::fixtures::service},
 };
 
 /// A claim as the original operator wrote it: it names the Service, not which one of that name.

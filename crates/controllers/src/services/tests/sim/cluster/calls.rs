@@ -20,7 +20,7 @@ use crate::{
 
 impl Cluster {
     /// Does a call, as the API server would. A release is two: `read` is what its first half saw.
-    pub(in crate::services::sim) fn call(
+    pub(in crate::services::tests::sim) fn call(
         &mut self,
         effect: &Effect,
         read: Option<&[ServiceView]>,

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use landfall_api::Finding;
 use landfall_ipam::{AddrBlock, AddrSet, Family};
 
-pub(super) use self::cluster::{Cluster, KINDS, Kind, Stored};
+pub(in crate::services) use self::cluster::{Cluster, KINDS, Kind, Stored};
 use self::cluster::{SOURCE, kind_of_foreign_address};
 use super::{
     effect::{Answer, Effect},
@@ -47,7 +47,7 @@ const ORPHAN_GRACE: Duration = Duration::from_secs(3);
 
 /// One operator: a planner with stale caches and calls under way.
 #[derive(Debug)]
-pub(super) struct Operator {
+pub(in crate::services) struct Operator {
     planner: Planner,
     /// How much of the history each watch has delivered; `None` before its first list.
     cursors: BTreeMap<Kind, usize>,
@@ -64,21 +64,21 @@ impl Default for Operator {
 
 /// Everything together.
 #[derive(Debug, Default)]
-pub(super) struct Sim {
-    pub(super) cluster: Cluster,
-    pub(super) operators: Vec<Operator>,
+pub(in crate::services) struct Sim {
+    pub(in crate::services) cluster: Cluster,
+    pub(in crate::services) operators: Vec<Operator>,
     /// Calls whose sender is dead or has given up, which may still take hold.
     strays: Vec<Call>,
     clock: Duration,
 }
 
 impl Sim {
-    pub(super) fn new(operators: usize) -> Self {
+    pub(in crate::services) fn new(operators: usize) -> Self {
         Self { operators: (0..operators).map(|_| Operator::default()).collect(), ..Self::default() }
     }
 
     /// The same, in a cluster whose pools have their Services shown there.
-    pub(super) fn showing_in(place: Place, operators: usize) -> Self {
+    pub(in crate::services) fn showing_in(place: Place, operators: usize) -> Self {
         let mut sim = Self::new(operators);
         sim.cluster.place = place;
         sim
@@ -90,7 +90,7 @@ impl Sim {
     }
 
     /// Says what all operators do about what repair finds.
-    pub(super) fn set_mode(&mut self, repair: RepairMode) {
+    pub(in crate::services) fn set_mode(&mut self, repair: RepairMode) {
         for operator in &mut self.operators {
             operator.planner = Planner::new(Settings {
                 orphan_grace: ORPHAN_GRACE,
@@ -101,7 +101,7 @@ impl Sim {
     }
 
     /// Says what namespaces see and get of each other.
-    pub(super) fn set_tenancy(&mut self, tenancy: Tenancy) {
+    pub(in crate::services) fn set_tenancy(&mut self, tenancy: Tenancy) {
         for operator in 0..self.operators.len() {
             let settings = Settings { orphan_grace: ORPHAN_GRACE, tenancy, ..Settings::default() };
             self.operators[operator].planner = Planner::new(settings);
@@ -112,7 +112,7 @@ impl Sim {
     }
 
     /// Plans, and says how many events come of that; everything else must be at rest.
-    pub(super) fn events_planned(&mut self, operator: usize) -> usize {
+    pub(in crate::services) fn events_planned(&mut self, operator: usize) -> usize {
         let now = self.now();
         let mut plan = Plan::default();
         self.operators[operator].planner.plan(now, &mut plan);
@@ -121,22 +121,22 @@ impl Sim {
     }
 
     /// How often an operator found each kind of finding.
-    pub(super) fn counted(&self, operator: usize) -> BTreeMap<Finding, u64> {
+    pub(in crate::services) fn counted(&self, operator: usize) -> BTreeMap<Finding, u64> {
         self.operators[operator].planner.counted().clone()
     }
 
     /// What a clock on the wall says.
-    pub(super) fn wall(&self) -> Timestamp {
+    pub(in crate::services) fn wall(&self) -> Timestamp {
         self.now().wall
     }
 
-    pub(super) fn pass_time(&mut self, time: Duration) {
+    pub(in crate::services) fn pass_time(&mut self, time: Duration) {
         self.clock += time;
     }
 
     /// A watch lists, for the first time or again after it was lost. Services are never listed
     /// before claims.
-    pub(super) fn list(&mut self, operator: usize, kind: Kind) {
+    pub(in crate::services) fn list(&mut self, operator: usize, kind: Kind) {
         let cluster = &self.cluster;
         let operator = &mut self.operators[operator];
         if kind == Kind::Services && !operator.cursors.contains_key(&Kind::Claims) {
@@ -214,7 +214,7 @@ impl Sim {
     }
 
     /// The ranges from which the cluster gives `ClusterIPs` are these from now on, and all operators know.
-    pub(super) fn set_service_ranges(&mut self, ranges: &str) {
+    pub(in crate::services) fn set_service_ranges(&mut self, ranges: &str) {
         let ranges: AddrSet = ranges
             .split_whitespace()
             .map(|part| part.parse::<AddrBlock>().unwrap().range())
@@ -227,7 +227,7 @@ impl Sim {
     }
 
     /// Who outside the ledger has addresses, as far as an operator remembers.
-    pub(super) fn remembered_foreign_addresses(&self, operator: usize) -> usize {
+    pub(in crate::services) fn remembered_foreign_addresses(&self, operator: usize) -> usize {
         self.operators[operator]
             .planner
             .world()
@@ -238,7 +238,12 @@ impl Sim {
     }
 
     /// A watch delivers its next events, up to `count`; says whether there were any.
-    pub(super) fn deliver(&mut self, operator: usize, kind: Kind, count: usize) -> bool {
+    pub(in crate::services) fn deliver(
+        &mut self,
+        operator: usize,
+        kind: Kind,
+        count: usize,
+    ) -> bool {
         let operator = &mut self.operators[operator];
         let Some(cursor) = operator.cursors.get_mut(&kind) else { return false };
         let mut left = count;
@@ -256,7 +261,7 @@ impl Sim {
     }
 
     /// An operator plans; its effects become calls under way.
-    pub(super) fn plan(&mut self, operator: usize) -> usize {
+    pub(in crate::services) fn plan(&mut self, operator: usize) -> usize {
         let now = self.now();
         let operator = &mut self.operators[operator];
         let mut plan = Plan::default();
@@ -269,16 +274,16 @@ impl Sim {
     }
 
     /// Whether an operator counts on something happening to the claim on an address.
-    pub(super) fn is_in_flight(&self, operator: usize, addr: IpAddr) -> bool {
+    pub(in crate::services) fn is_in_flight(&self, operator: usize, addr: IpAddr) -> bool {
         self.operators[operator].planner.world().is_in_flight(addr)
     }
 
-    pub(super) fn calls(&self, operator: usize) -> usize {
+    pub(in crate::services) fn calls(&self, operator: usize) -> usize {
         self.operators[operator].calls.len()
     }
 
     /// The call under way that publishes what a Service shows or says.
-    pub(super) fn publication(&self, operator: usize, of: &str) -> Option<usize> {
+    pub(in crate::services) fn publication(&self, operator: usize, of: &str) -> Option<usize> {
         let about = |effect: &Effect| {
             matches!(
                 effect,
@@ -289,17 +294,17 @@ impl Sim {
     }
 
     /// The events that an operator planned.
-    pub(super) fn events(&self, operator: usize) -> &[Event] {
+    pub(in crate::services) fn events(&self, operator: usize) -> &[Event] {
         &self.operators[operator].events
     }
 
     /// A call takes its next step on the server: a release first reads, then deletes.
-    pub(super) fn take_hold(&mut self, operator: usize, call: usize) {
+    pub(in crate::services) fn take_hold(&mut self, operator: usize, call: usize) {
         step(&mut self.cluster, &mut self.operators[operator].calls[call]);
     }
 
     /// An operator gets the answer to a call that has taken hold.
-    pub(super) fn answer(&mut self, operator: usize, call: usize) {
+    pub(in crate::services) fn answer(&mut self, operator: usize, call: usize) {
         let now = self.now();
         let operator = &mut self.operators[operator];
         if operator.calls[call].result.is_none() {
@@ -312,7 +317,7 @@ impl Sim {
 
     /// An operator plans, and every call is answered at once: by `server`, or as the cluster does
     /// where that says nothing.
-    pub(super) fn play(
+    pub(in crate::services) fn play(
         &mut self,
         operator: usize,
         mut server: impl FnMut(&Effect) -> Option<Result<Answer, Failure>>,
@@ -333,7 +338,7 @@ impl Sim {
 
     /// The answer is lost, or the call itself: the operator does not know. The call may still take
     /// hold much later.
-    pub(super) fn lose(&mut self, operator: usize, call: usize) {
+    pub(in crate::services) fn lose(&mut self, operator: usize, call: usize) {
         let now = self.now();
         let operator = &mut self.operators[operator];
         let call = operator.calls.remove(call);
@@ -346,7 +351,7 @@ impl Sim {
     }
 
     /// A call of a dead or impatient operator takes hold after all.
-    pub(super) fn stray(&mut self, pick: usize) {
+    pub(in crate::services) fn stray(&mut self, pick: usize) {
         if self.strays.is_empty() {
             return;
         }
@@ -358,13 +363,13 @@ impl Sim {
     }
 
     /// An operator dies, and another is started in its place; what it had sent may still happen.
-    pub(super) fn crash(&mut self, operator: usize) {
+    pub(in crate::services) fn crash(&mut self, operator: usize) {
         let dead = std::mem::take(&mut self.operators[operator]);
         self.strays.extend(dead.calls.into_iter().filter(|call| call.result.is_none()));
     }
 
     /// Everything goes well until nothing is left to do now; what is due later is left alone.
-    pub(super) fn quiet(&mut self) {
+    pub(in crate::services) fn quiet(&mut self) {
         for _ in 0..ROUNDS {
             if !self.round() {
                 return;
@@ -374,7 +379,7 @@ impl Sim {
     }
 
     /// Everything goes well until nothing is left to do, now or ever.
-    pub(super) fn settle(&mut self) {
+    pub(in crate::services) fn settle(&mut self) {
         self.strays.clear();
         for _ in 0..ROUNDS {
             let busy = self.round();
@@ -424,7 +429,7 @@ impl Sim {
     }
 
     /// Services that want an address and have none, though one of a pool is free.
-    pub(super) fn starved(&self) -> Vec<ObjectKey> {
+    pub(in crate::services) fn starved(&self) -> Vec<ObjectKey> {
         let free = self.cluster.pools.values().any(|view| {
             view.pool.as_ref().is_ok_and(|pool| {
                 let excluded = |addr| {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use landfall_api::Use;
 use landfall_ipam::{Family, Terms};
 
-use super::{
+use crate::services::{
     status::holder_now,
     view::{Place, Request, ServiceView},
 };
@@ -15,12 +15,12 @@ use crate::{
     object::{ObjectKey, Version},
 };
 
-pub(super) fn ip(text: &str) -> IpAddr {
+pub(in crate::services) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 /// A `LoadBalancer` Service without wishes of its own.
-pub(super) fn service(key: &str) -> ServiceView {
+pub(in crate::services) fn service(key: &str) -> ServiceView {
     ServiceView {
         key: ObjectKey::parse(key).unwrap(),
         uid: Arc::from(format!("uid-of-{key}")),
@@ -52,12 +52,12 @@ pub(super) fn service(key: &str) -> ServiceView {
     }
 }
 
-pub(super) fn holder_of(service: &ServiceView) -> HolderEntry {
+pub(in crate::services) fn holder_of(service: &ServiceView) -> HolderEntry {
     holder_now(service)
 }
 
 /// A claim on an address that these hold.
-pub(super) fn claim_of(addr: IpAddr, services: &[&ServiceView]) -> Claim {
+pub(in crate::services) fn claim_of(addr: IpAddr, services: &[&ServiceView]) -> Claim {
     Claim {
         addr,
         uid: Arc::from(format!("uid-of-{addr}")),
@@ -71,7 +71,7 @@ pub(super) fn claim_of(addr: IpAddr, services: &[&ServiceView]) -> Claim {
 
 impl ServiceView {
     /// Willing to share with its own namespace and `other`, on one TCP port.
-    pub(super) fn sharing(mut self, key: &str, port: u16) -> Self {
+    pub(in crate::services) fn sharing(mut self, key: &str, port: u16) -> Self {
         self.terms = Some(Arc::new(Terms {
             key: Some(key.to_owned()),
             with: vec!["other".to_owned()],
@@ -81,32 +81,32 @@ impl ServiceView {
         self
     }
 
-    pub(super) fn showing(mut self, addrs: &[&str]) -> Self {
+    pub(in crate::services) fn showing(mut self, addrs: &[&str]) -> Self {
         self.shows = addrs.iter().map(|addr| ip(addr)).collect();
         self
     }
 
-    pub(super) fn asking(mut self, addr: &str) -> Self {
+    pub(in crate::services) fn asking(mut self, addr: &str) -> Self {
         self.request = Request::Addresses(vec![ip(addr)]);
         self
     }
 
-    pub(super) fn deleting(mut self) -> Self {
+    pub(in crate::services) fn deleting(mut self) -> Self {
         self.deleting = true;
         self
     }
 
-    pub(super) fn with_uid(mut self, uid: &str) -> Self {
+    pub(in crate::services) fn with_uid(mut self, uid: &str) -> Self {
         self.uid = Arc::from(uid);
         self
     }
 
-    pub(super) fn of_class(mut self, class: &str) -> Self {
+    pub(in crate::services) fn of_class(mut self, class: &str) -> Self {
         self.class = Some(Arc::from(class));
         self
     }
 
-    pub(super) fn with_families(mut self, families: &[Family]) -> Self {
+    pub(in crate::services) fn with_families(mut self, families: &[Family]) -> Self {
         self.families = families.to_vec();
         self
     }

@@ -17,7 +17,7 @@ use kube::core::DeserializeGuard;
 use landfall_api::{IPGroup, IPGroupSpec, Use, keys::ANNOTATION_ADDRESSES};
 use landfall_ipam::{AddrRange, Family, PoolName};
 
-use super::{
+use crate::services::{
     effect::{Answer, Effect},
     observe,
     plan::{News, Planner},

@@ -8,7 +8,7 @@ use kube::core::DeserializeGuard;
 use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP};
 use serde_json::{Value, json};
 
-use super::{
+use crate::migration::{
     effect::Step,
     observe, plan,
     view::VirtualIpView,
@@ -24,7 +24,7 @@ use crate::{
 const ENOUGH: usize = 40;
 
 #[derive(Default)]
-pub(super) struct Cluster {
+pub(in crate::migration) struct Cluster {
     pub world: World,
     version: u64,
     /// Whether the API server refuses to make a Service a `LoadBalancer`.
@@ -36,7 +36,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn new() -> Self {
+    pub(in crate::migration) fn new() -> Self {
         let mut cluster = Self::default();
         let world = &mut cluster.world;
         world.virtual_ips.observe_only(Watched::ListEnds);
@@ -52,7 +52,7 @@ impl Cluster {
         Version(self.version)
     }
 
-    pub(super) fn virtual_ip(&mut self, object: Value) -> &mut Self {
+    pub(in crate::migration) fn virtual_ip(&mut self, object: Value) -> &mut Self {
         let object: VirtualIP = serde_json::from_value(object).unwrap();
         let mut view = observe::virtual_ip(DeserializeGuard(Ok(object))).unwrap();
         view.version = self.next_version();
@@ -60,13 +60,18 @@ impl Cluster {
         self
     }
 
-    pub(super) fn put_virtual_ip(&mut self, mut view: VirtualIpView) {
+    pub(in crate::migration) fn put_virtual_ip(&mut self, mut view: VirtualIpView) {
         view.version = self.next_version();
         let (key, version) = (view.key.clone(), view.version);
         self.world.virtual_ips.put(key, version, view, Source::Watch);
     }
 
-    pub(super) fn mapping(&mut self, name: &str, segment: &str, excluded: &[&str]) -> &mut Self {
+    pub(in crate::migration) fn mapping(
+        &mut self,
+        name: &str,
+        segment: &str,
+        excluded: &[&str],
+    ) -> &mut Self {
         let object = json!({
             "apiVersion": "paas.org/v1", "kind": "GroupSegmentMapping", "metadata": {"name": name},
             "spec": {"keepalivedGroup": "kg", "segment": segment, "excludedIPs": excluded},
@@ -78,7 +83,12 @@ impl Cluster {
         self
     }
 
-    pub(super) fn group(&mut self, name: &str, segment: &str, excluded: &[&str]) -> &mut Self {
+    pub(in crate::migration) fn group(
+        &mut self,
+        name: &str,
+        segment: &str,
+        excluded: &[&str],
+    ) -> &mut Self {
         let object = json!({
             "apiVersion": "paas.org/v1", "kind": "IPGroup", "metadata": {"name": name},
             "spec": {"segment": segment, "excludedIPs": excluded},
@@ -90,12 +100,12 @@ impl Cluster {
         self
     }
 
-    pub(super) fn service(&mut self, object: Value) -> &mut Self {
+    pub(in crate::migration) fn service(&mut self, object: Value) -> &mut Self {
         self.put_service(serde_json::from_value(object).unwrap());
         self
     }
 
-    pub(super) fn put_service(&mut self, mut object: Service) {
+    pub(in crate::migration) fn put_service(&mut self, mut object: Service) {
         let version = self.next_version();
         object.metadata.resource_version = Some(version.to_string());
         let key = ObjectKey::of(&object.metadata);
@@ -103,14 +113,14 @@ impl Cluster {
         self.world.services.put(key, version, object, Source::Watch);
     }
 
-    pub(super) fn remove_service(&mut self, key: &str) -> &mut Self {
+    pub(in crate::migration) fn remove_service(&mut self, key: &str) -> &mut Self {
         let version = self.next_version();
         self.world.services.remove(&ObjectKey::parse(key).unwrap(), version, false);
         self
     }
 
     /// A claim as the API server stores it.
-    pub(super) fn claim(
+    pub(in crate::migration) fn claim(
         &mut self,
         addr: &str,
         labels: &Value,
@@ -132,7 +142,7 @@ impl Cluster {
     }
 
     /// Deletes a claim as a person may.
-    pub(super) fn remove_claim(&mut self, addr: &str) -> &mut Self {
+    pub(in crate::migration) fn remove_claim(&mut self, addr: &str) -> &mut Self {
         let (addr, version) = (addr.parse().unwrap(), self.next_version());
         self.world.claims.remove(&addr, version, false);
         self
@@ -143,29 +153,29 @@ impl Cluster {
         self.world.claims.put(view.addr, view.version, view, Source::Watch);
     }
 
-    pub(super) fn vip(&self, key: &str) -> &VirtualIpView {
+    pub(in crate::migration) fn vip(&self, key: &str) -> &VirtualIpView {
         self.world.virtual_ips.get(&ObjectKey::parse(key).unwrap()).unwrap()
     }
 
-    pub(super) fn has_vip(&self, key: &str) -> bool {
+    pub(in crate::migration) fn has_vip(&self, key: &str) -> bool {
         self.world.virtual_ips.get(&ObjectKey::parse(key).unwrap()).is_some()
     }
 
-    pub(super) fn state(&self, key: &str) -> (&str, &str) {
+    pub(in crate::migration) fn state(&self, key: &str) -> (&str, &str) {
         let status = &self.vip(key).status;
         (status.state.as_deref().unwrap_or(""), status.message.as_deref().unwrap_or(""))
     }
 
-    pub(super) fn get_service(&self, key: &str) -> Option<&Service> {
+    pub(in crate::migration) fn get_service(&self, key: &str) -> Option<&Service> {
         self.world.services.get(&ObjectKey::parse(key)?)
     }
 
-    pub(super) fn is_shown(&self, addr: IpAddr) -> bool {
+    pub(in crate::migration) fn is_shown(&self, addr: IpAddr) -> bool {
         self.world.is_shown(addr)
     }
 
     /// Follows one `VirtualIP` until it rests; says whether it does.
-    pub(super) fn follow(&mut self, key: &str) -> bool {
+    pub(in crate::migration) fn follow(&mut self, key: &str) -> bool {
         let key = ObjectKey::parse(key).unwrap();
         for _ in 0..ENOUGH {
             self.allocate();
@@ -196,7 +206,7 @@ impl Cluster {
     }
 
     /// Follows every `VirtualIP` until all rest.
-    pub(super) fn settle(&mut self) {
+    pub(in crate::migration) fn settle(&mut self) {
         for _ in 0..4 {
             let keys: Vec<_> = self.world.virtual_ips.keys().map(ToString::to_string).collect();
             for key in keys {
@@ -226,7 +236,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn apply(&mut self, vip: &VirtualIpView, effect: &Step) {
+    pub(in crate::migration) fn apply(&mut self, vip: &VirtualIpView, effect: &Step) {
         match effect {
             Step::Status { version, status, .. } => {
                 assert_eq!(*version, vip.version);
@@ -275,7 +285,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn patch_service(&mut self, key: &ObjectKey, patch: &Value) {
+    pub(in crate::migration) fn patch_service(&mut self, key: &ObjectKey, patch: &Value) {
         let mut object = serde_json::to_value(self.world.services.get(key).unwrap()).unwrap();
         merge(&mut object, patch);
         self.put_service(serde_json::from_value(object).unwrap());

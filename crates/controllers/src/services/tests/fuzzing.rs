@@ -8,23 +8,23 @@ use kube::core::DeserializeGuard;
 use landfall_api::{IP, IPGroup};
 use serde_json::Value;
 
-use super::{
+use crate::ledger::{Claim, object};
+use crate::services::{
     audience::Audience,
     observe,
     view::{PoolView, ServiceView},
 };
-use crate::ledger::{Claim, object};
 
 /// Reads an object as a watch does; `None` where the API server would never have let it in.
-pub(super) fn seen_service(object: Value) -> Option<ServiceView> {
+pub(in crate::services) fn seen_service(object: Value) -> Option<ServiceView> {
     observe::service(&serde_json::from_value::<Service>(object).ok()?)
 }
 
-pub(super) fn seen_claim(object: Value) -> Option<Claim> {
+pub(in crate::services) fn seen_claim(object: Value) -> Option<Claim> {
     object::read(&serde_json::from_value::<DeserializeGuard<IP>>(object).ok()?)
 }
 
-pub(super) fn seen_pool(object: Value) -> Option<PoolView> {
+pub(in crate::services) fn seen_pool(object: Value) -> Option<PoolView> {
     Some(observe::pool(&serde_json::from_value::<DeserializeGuard<IPGroup>>(object).ok()?))
 }
 
