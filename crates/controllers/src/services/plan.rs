@@ -16,8 +16,8 @@ use landfall_ipam::{PoolName, Reason, Refusal};
 
 pub use self::repair::RepairMode;
 use self::{
-    confirm::PendingReads, damp::Damper, due::Tries, hold::Holds, remind::Reminders,
-    repair::Repair, takeover::Annotations,
+    confirm::PendingReads, damp::Damper, pools::PoolStatus, progress::Progresses,
+    remind::Reminders, repair::Repair, takeover::Annotations,
 };
 pub(super) use self::{news::News, repair::summary};
 use super::{
@@ -32,7 +32,6 @@ use super::{
 };
 use crate::{
     absent::Absent,
-    backoff::Backoff,
     engine::{Now, Plan},
     ledger::{Claim, HolderEntry, Reservation, Then, Write},
     object::ObjectKey,
@@ -47,6 +46,7 @@ mod hold;
 mod ledger;
 mod news;
 mod pools;
+mod progress;
 mod publish;
 mod remind;
 mod repair;
@@ -102,15 +102,8 @@ pub(super) struct Planner {
     world: World,
     /// Services to decide about, oldest first.
     dirty: BTreeSet<Turn>,
-    /// Calls under way for each Service.
-    calls: BTreeMap<ObjectKey, u32>,
-    /// Services to look at live at this uptime.
-    looks: BTreeMap<ObjectKey, Duration>,
-    /// Services that wait for a call about an address to end.
-    later: BTreeSet<ObjectKey>,
+    progress: Progresses,
     waiting: Waiting,
-    /// What those will take whose turn has come while a call about them is under way.
-    holds: Holds,
     /// Addresses that became free since the last plan.
     freed: BTreeSet<IpAddr>,
     /// Those who waited and for whom something changed since the last plan.
@@ -128,16 +121,7 @@ pub(super) struct Planner {
     /// That no claim can be written, and why.
     blocked: Option<Blocked>,
     pools_changed: bool,
-    /// Failed writes for Services, and what the API server refused if it did.
-    service_delays: BTreeMap<ObjectKey, (Backoff, Option<Refusal>)>,
-    /// Failed tries to take off Services what was left on them. They hold up nothing else.
-    clean_up_delays: BTreeMap<ObjectKey, Backoff>,
-    /// How often in a row other calls failed.
-    tries: Tries,
-    pool_next: BTreeMap<PoolName, Duration>,
-    pool_calls: BTreeSet<PoolName>,
-    /// What was told about the words of a pool.
-    pool_notes: BTreeMap<PoolName, BTreeSet<String>>,
+    pool_statuses: BTreeMap<PoolName, PoolStatus>,
     /// Somebody has an address more or less since those who want all or nothing were asked.
     claims_changed: bool,
     /// Something that a pool's status tells may have changed.
@@ -201,7 +185,7 @@ impl Planner {
         self.plan_expiries(now, &mut out.effects);
         self.plan_services(now, &mut out.effects);
         self.remind(now, out);
-        if out.effects.is_empty() && self.calls.is_empty() {
+        if out.effects.is_empty() && self.progress.is_quiet() {
             self.plan_held_back(now, &mut out.effects);
         }
         self.plan_pool_status(now, out);
@@ -239,12 +223,10 @@ impl Planner {
         let book = &self.world.ledger.book;
         let counts: Vec<_> = book.pools().map(|pool| book.count(&pool.name)).collect();
         format!(
-            "due {:?}, {}, calls {:?}, looks {:?}, delays {:?}, {counts:?}",
+            "due {:?}, {}, {:?}, {counts:?}",
             self.next_due(),
             self.world.ledger.memory(),
-            self.calls,
-            self.looks,
-            self.service_delays,
+            self.progress,
         )
     }
 
@@ -262,11 +244,6 @@ impl Planner {
         }
     }
 
-    fn begin_call(&mut self, key: &ObjectKey) {
-        let calls = self.calls.entry(key.clone()).or_default();
-        *calls = calls.saturating_add(1);
-    }
-
     /// Decides about one Service and everything claimed in its name.
     fn plan_service(&mut self, key: &ObjectKey, now: Now, effects: &mut Vec<Effect>) {
         if self.repair.holds(key) {
@@ -274,7 +251,7 @@ impl Planner {
             return;
         }
         // What is under way or due comes back with a report, and that marks the Service again.
-        if self.is_engaged(key) {
+        if self.progress.is_engaged(key) {
             self.hold_for(key, now);
             return;
         }
@@ -305,7 +282,7 @@ impl Planner {
             return;
         }
         let service = decide::with_terms(&self.world, service);
-        if let Some((delay, refused)) = self.service_delays.get(key)
+        if let Some((delay, refused)) = self.progress.write_delay(key)
             && delay.holds(now)
         {
             if let Some(refusal) = refused.clone() {
@@ -326,7 +303,7 @@ impl Planner {
             }
             Decision::GiveUp(retained) => self.give_up(key, retained, now, effects),
             Decision::Later => {
-                self.later.insert(key.clone());
+                self.progress.await_address(key);
             }
             Decision::Take(takes) => {
                 self.waiting.clear(key);
@@ -507,11 +484,6 @@ impl Planner {
             self.on_ledger_changes();
             effects.push(Effect::Release { claim, holder, then, annotated, orphaned });
         }
-    }
-
-    /// Whether a call about the Service is under way or due.
-    fn is_engaged(&self, key: &ObjectKey) -> bool {
-        self.calls.contains_key(key) || self.looks.contains_key(key)
     }
 }
 

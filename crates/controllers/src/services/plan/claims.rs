@@ -16,7 +16,7 @@ impl Planner {
         pool: Option<PoolName>,
         effects: &mut Vec<Effect>,
     ) {
-        self.begin_call(&service.key);
+        self.progress.begin_call(&service.key);
         let claim = self.claim_for(service, addr, pool);
         let write = self.world.ledger.take(claim);
         self.on_ledger_changes();
@@ -57,10 +57,10 @@ impl Planner {
         effects: &mut Vec<Effect>,
     ) {
         if let Some(delay) = self.world.ledger.release_delay(addr, now) {
-            self.service_delays.insert(key.clone(), (delay, None));
+            self.progress.delay_writes(key, delay, None);
             return;
         }
-        self.later.insert(key.clone());
+        self.progress.await_address(key);
         let write = self.world.ledger.expire(addr);
         self.on_ledger_changes();
         effects.extend(write.map(|write| Effect::Claim { write, service: None }));
@@ -101,7 +101,7 @@ impl Planner {
         let of_its_pool = || Some(self.world.ledger.book.pool_of(claim.addr)?.name.clone());
         let is_given = is_given && !is_extra_family;
         let pool = claim.pool.clone().or_else(|| of_its_pool().filter(|_| is_given));
-        self.begin_call(&service.key);
+        self.progress.begin_call(&service.key);
         // Of no pool so far, it is of that of the Service that joins.
         let write = self.world.ledger.touch(Claim {
             purpose: Use::LoadBalancer,

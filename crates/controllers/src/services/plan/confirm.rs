@@ -66,7 +66,7 @@ impl Planner {
                 self.world.ledger.read_at(*addr, Duration::ZERO, None);
                 self.on_ledger_changes();
             }
-            self.later.insert(service.key.clone());
+            self.progress.await_address(&service.key);
         }
         open.is_empty()
     }
@@ -95,7 +95,7 @@ impl Planner {
             return true;
         }
         self.pending_reads.seen.insert(key.clone(), seen);
-        self.looks.entry(key.clone()).or_default();
+        self.progress.read_at(key, Duration::ZERO);
         false
     }
 

@@ -3,28 +3,25 @@
 //! A Service that waits says why, and the write that says so may be in flight when an address becomes
 //! free. The address is held for it, so that no younger Service gets it for being answered faster.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::net::IpAddr;
 
 use super::{
     Decision, Now, Planner,
     decide::{self, with_terms},
 };
-use crate::object::{ObjectKey, Version};
-
-/// Addresses to take for a Service once its call has ended, and the version at which it wanted them.
-pub(super) type Holds = BTreeMap<ObjectKey, (Version, Vec<IpAddr>)>;
+use crate::object::ObjectKey;
 
 impl Planner {
     /// Holds what a waiting Service would take now, were no call about it in flight.
     pub(super) fn hold_for(&mut self, key: &ObjectKey, now: Now) {
-        let is_delayed = self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
+        let is_delayed = self.progress.is_delayed(key, now);
         let waits = self.waiting.contains(key) && !is_delayed;
         let service = if waits { self.world.service(key) } else { None };
         let Some(service) = service.filter(|service| !service.deleting) else {
             self.drop_hold(key);
             return;
         };
-        if self.holds.get(key).is_some_and(|(version, _)| *version == service.version) {
+        if self.progress.held(key).is_some_and(|(version, _)| *version == service.version) {
             return;
         }
         self.drop_hold(key);
@@ -41,18 +38,18 @@ impl Planner {
             held.push(addr);
         }
         if !held.is_empty() {
-            self.holds.insert(key.clone(), (service.version, held));
+            self.progress.set_held(key, Some((service.version, held)));
         }
     }
 
     /// The addresses that are held for a Service until its call has ended.
     pub(super) fn held_until_its_call_ends(&self, key: &ObjectKey) -> Vec<IpAddr> {
-        self.holds.get(key).map(|(_, held)| held.clone()).unwrap_or_default()
+        self.progress.held(key).map(|(_, held)| held.clone()).unwrap_or_default()
     }
 
     /// Holds nothing for a Service any more: it takes what it wants, or no longer wants it.
     pub(super) fn drop_hold(&mut self, key: &ObjectKey) {
-        for addr in self.holds.remove(key).unwrap_or_default().1 {
+        for addr in self.progress.set_held(key, None) {
             self.world.ledger.drop_hold(addr);
             self.on_ledger_changes();
         }

@@ -85,7 +85,7 @@ impl Planner {
         self.status_dirty = true;
         self.claims_changed = true;
         if !self.world.is_in_flight(addr) {
-            for key in std::mem::take(&mut self.later) {
+            for key in self.progress.take_awaiting() {
                 self.mark(&key);
             }
         }

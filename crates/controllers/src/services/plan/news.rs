@@ -1,6 +1,6 @@
 //! What watches tell, taken in.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use landfall_ipam::{AddrSet, PoolName};
 
@@ -65,7 +65,7 @@ impl Planner {
             match change {
                 Change::Put(key, old) => self.service_put(&key, old),
                 Change::Left(_, old) => self.service_left(&old),
-                Change::Unsure(key) => drop(self.looks.entry(key).or_default()),
+                Change::Unsure(key) => self.progress.read_at(&key, Duration::ZERO),
                 Change::Listed => {}
             }
         }
@@ -114,8 +114,8 @@ impl Planner {
         self.waiting.clear(&old.key);
         self.contest(&old.key, None);
         self.world.asked_first.remove_key(&old.key);
-        self.service_delays.remove(&old.key);
-        if self.world.ledger.has_service(&old.key) || self.is_engaged(&old.key) {
+        self.progress.end_write_delay(&old.key);
+        if self.world.ledger.has_service(&old.key) || self.progress.is_engaged(&old.key) {
             self.absent.saw_leave(&old.key);
         }
         self.mark(&old.key);
@@ -143,7 +143,7 @@ impl Planner {
     /// Nothing is left on a Service to be taken off. What waited for that may go on, also where our own
     /// call seemed to fail.
     fn leftover_gone(&mut self, key: &ObjectKey) {
-        self.clean_up_delays.remove(key);
+        self.progress.set_clean_up_delay(key, None);
         self.mark(key);
     }
 
@@ -170,7 +170,7 @@ impl Planner {
     fn pool_put(&mut self, name: PoolName, old: Option<PoolView>) {
         let Some(pool) = self.world.pool(&name) else { return };
         let (generation, uid) = (pool.generation, pool.uid.clone());
-        self.pool_next.entry(name).or_default();
+        self.pool_statuses.entry(name).or_default();
         self.status_dirty = true;
         // A change of status alone keeps the generation, and our own status writes are such.
         let same = old.is_some_and(|old| {
@@ -181,9 +181,7 @@ impl Planner {
 
     fn pool_left(&mut self, name: &PoolName) {
         self.pools_changed = true;
-        self.pool_next.remove(name);
-        self.pool_notes.remove(name);
-        self.tries.pools.remove(name);
+        self.pool_statuses.remove(name);
     }
 
     fn on_namespaces(&mut self, watched: Watched<String, BTreeMap<String, String>>) {

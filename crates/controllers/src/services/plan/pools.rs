@@ -1,6 +1,6 @@
 //! What pools say of themselves.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use landfall_ipam::Reason;
 
@@ -11,6 +11,18 @@ use crate::event::Event;
 /// pool can be used.
 const WARNED: &str = "PoolWarning";
 
+/// How far the status of a pool is.
+#[derive(Debug, Default)]
+pub(super) struct PoolStatus {
+    /// The uptime before which it is not written again.
+    pub(super) next: Duration,
+    pub(super) in_flight: bool,
+    /// Writes that failed in a row.
+    pub(super) failed: u32,
+    /// Events about what is odd in the pool's spec, so that each is told once.
+    told: BTreeSet<String>,
+}
+
 impl Planner {
     pub(super) fn plan_pool_status(&mut self, now: Now, out: &mut Plan<Effect>) {
         let due = self.status_at.is_some_and(|at| at <= now.uptime);
@@ -20,10 +32,13 @@ impl Planner {
         }
         self.status_at = None;
         for name in self.world.order.clone() {
-            if self.pool_calls.contains(&name) {
+            let Some(PoolStatus { next, in_flight, .. }) = self.pool_statuses.get(&name) else {
+                continue;
+            };
+            if *in_flight {
                 continue; // its report brings us back
             }
-            let next = self.pool_next.get(&name).copied().unwrap_or_default();
+            let next = *next;
             if next > now.uptime {
                 self.status_at = Some(self.status_at.map_or(next, |at| at.min(next)));
                 continue;
@@ -38,7 +53,7 @@ impl Planner {
             };
             let next = status::pool(view, &told, now.wall);
             if next.is_some() || view.status.is_none() {
-                let told = self.pool_notes.entry(name.clone()).or_default();
+                let told = &mut self.pool_statuses.entry(name.clone()).or_default().told;
                 out.events.extend(events(view, told));
             }
             let Some(next) = next else {
@@ -51,8 +66,9 @@ impl Planner {
                 version: view.version,
                 status: next,
             });
-            self.pool_calls.insert(name.clone());
-            self.pool_next.insert(name, now.uptime.saturating_add(STATUS_INTERVAL));
+            let status = self.pool_statuses.entry(name).or_default();
+            status.in_flight = true;
+            status.next = now.uptime.saturating_add(STATUS_INTERVAL);
         }
     }
 }

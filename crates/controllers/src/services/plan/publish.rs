@@ -90,7 +90,7 @@ impl Planner {
         // A condition that is there already is written next, and tells it then.
         let event = said.and_then(|said| said.event(service));
         let event = event.filter(|_| status::says_nothing(service));
-        self.begin_call(&service.key);
+        self.progress.begin_call(&service.key);
         effects.push(Effect::Annotate {
             key: service.key.clone(),
             uid: service.uid.clone(),
@@ -107,7 +107,7 @@ impl Planner {
     pub(super) fn is_held_back(&mut self, key: &ObjectKey, what: impl Hash, now: Now) -> bool {
         let Some(until) = self.damper.hold(key, what, now) else { return false };
         let delay = Backoff { until: Some(until), tries: 0 };
-        self.service_delays.insert(key.clone(), (delay, None));
+        self.progress.delay_writes(key, delay, None);
         true
     }
 
@@ -120,7 +120,7 @@ impl Planner {
     ) -> bool {
         let Some(conditions) = status::without_ours(&service.conditions) else { return false };
         if !self.is_held_back(&service.key, "retract", now) {
-            self.begin_call(&service.key);
+            self.progress.begin_call(&service.key);
             effects.push(Effect::Publish {
                 key: service.key.clone(),
                 uid: service.uid.clone(),
@@ -153,7 +153,7 @@ impl Planner {
             return true;
         }
         let event = said.and_then(|said| said.event(service));
-        self.begin_call(&service.key);
+        self.progress.begin_call(&service.key);
         effects.push(Effect::Publish {
             key: service.key.clone(),
             uid: service.uid.clone(),

@@ -170,10 +170,10 @@ impl Planner {
     fn is_under_way(&self, found: &Found) -> bool {
         let busy = found.addr.is_some_and(|addr| self.world.is_in_flight(addr));
         let at_work = |key: &ObjectKey| {
-            self.is_engaged(key)
-                || self.later.contains(key)
+            self.progress.is_engaged(key)
+                || self.progress.awaits_address(key)
                 // One without an end only remembers that something failed once.
-                || self.service_delays.get(key).is_some_and(|(delay, _)| delay.until.is_some())
+                || self.progress.write_delay(key).is_some_and(|(delay, _)| delay.until.is_some())
         };
         let waits =
             |key: &ObjectKey| found.finding == Finding::NeverShown && self.waiting.contains(key);

@@ -54,7 +54,7 @@ impl Planner {
                 self.on_ledger_changes();
                 if outcome == Outcome::Kept {
                     // What we know of the Service is out of date.
-                    self.looks.entry(holder.key.clone()).or_insert(now.uptime);
+                    self.progress.read_at(&holder.key, now.uptime);
                 }
                 self.on_given_up(outcome);
                 released_by.map(|uid| {
@@ -64,7 +64,7 @@ impl Planner {
             }
             Effect::LookAtService { key, known } => {
                 if matches!(result, Ok(_) | Err(Failure::NotSent)) {
-                    self.tries.looks.remove(&key);
+                    self.progress.forget_failed_reads(&key);
                 }
                 match result {
                     Ok(Answer::NoService) => {
@@ -80,25 +80,29 @@ impl Planner {
                         self.looked_at(&key);
                     }
                     Err(Failure::NotSent) => {}
-                    Err(failure) => self.look_at_service_later(&key, &failure, now),
+                    Err(failure) => self.progress.read_later(&key, &failure, now),
                 }
-                self.end_call(&key);
+                self.progress.end_call(&key);
                 self.mark(&key);
                 None
             }
             Effect::PoolStatus { pool, .. } => {
-                self.pool_calls.remove(&pool);
+                if let Some(status) = self.pool_statuses.get_mut(&pool) {
+                    status.in_flight = false;
+                    if result.is_ok() {
+                        status.failed = 0;
+                    }
+                }
                 self.repair.told(&pool);
                 self.status_dirty = true;
                 match result {
                     Ok(Answer::Pool(view)) => {
-                        self.tries.pools.remove(&pool);
                         if self.world.pool(&pool).is_some() {
                             self.put_pool(*view);
                         }
                     }
                     Ok(_) | Err(Failure::NotSent) => {}
-                    Err(failure) => self.delay_pool_status(pool, &failure, now),
+                    Err(failure) => self.delay_pool_status(&pool, &failure, now),
                 }
                 None
             }
@@ -133,7 +137,7 @@ impl Planner {
         if let Outcome::Read(for_whom) = outcome {
             self.confirm(write.addr());
             if let Some(waiter) = for_whom {
-                self.end_call(&waiter.key);
+                self.progress.end_call(&waiter.key);
                 if self.world.claim(write.addr()).is_none() {
                     // It did not happen. Trying again at once would hammer whatever is in trouble.
                     self.delay_service(&waiter.key, None, Duration::ZERO, now);
@@ -150,7 +154,7 @@ impl Planner {
             // Until we know whether it happened, the Service gets no other address.
             Outcome::Unknown => return,
             Outcome::Done => {
-                self.service_delays.remove(&key);
+                self.progress.end_write_delay(&key);
                 self.unblock();
             }
             // Any other address will do meanwhile.
@@ -173,7 +177,7 @@ impl Planner {
                 self.delay_service(&key, refused, wait, now);
             }
         }
-        self.end_call(&key);
+        self.progress.end_call(&key);
         self.mark(&key);
     }
 
@@ -186,7 +190,7 @@ impl Planner {
         result: Result<Answer, Failure>,
         now: Now,
     ) -> Option<Event> {
-        let refused = refused(&result).filter(|_| !self.service_delays.contains_key(key));
+        let refused = refused(&result).filter(|_| self.progress.write_delay(key).is_none());
         let told = self.on_published(key, event, None, result, now);
         told.or_else(|| Some(refused_write(key, uid, refused?)))
     }
@@ -204,19 +208,19 @@ impl Planner {
             Ok(answer) => {
                 // A condition about a refusal is written while the refusal lasts: its delay stays.
                 let refused =
-                    self.service_delays.get(key).is_some_and(|(_, refusal)| refusal.is_some());
+                    self.progress.write_delay(key).is_some_and(|(_, refusal)| refusal.is_some());
                 if !refused {
-                    self.service_delays.remove(key);
+                    self.progress.end_write_delay(key);
                 }
                 self.take_in_service(key, answer);
                 event
             }
             Err(Failure::Conflict | Failure::NotFound | Failure::Exists) => {
-                self.looks.insert(key.clone(), now.uptime);
+                self.progress.read_at(key, now.uptime);
                 None
             }
             Err(failure @ Failure::Unknown(_)) => {
-                self.look_at_service_later(key, &failure, now);
+                self.progress.read_later(key, &failure, now);
                 None
             }
             Err(failure @ (Failure::Refused(_) | Failure::Blocked(_) | Failure::Throttled(_))) => {
@@ -225,7 +229,7 @@ impl Planner {
             }
             Err(Failure::NotSent) => None,
         };
-        self.end_call(key);
+        self.progress.end_call(key);
         due
     }
 
@@ -241,7 +245,7 @@ impl Planner {
         let mut refused = refused(&result);
         match result {
             Ok(answer) => {
-                self.clean_up_delays.remove(key);
+                self.progress.set_clean_up_delay(key, None);
                 self.world.leftovers.deleted(key, version);
                 self.repair.recheck(key);
                 self.take_in_service(key, answer);
@@ -249,13 +253,13 @@ impl Planner {
             Err(Failure::NotSent) => {}
             // Where somebody was faster, the watch brings what there is now.
             Err(failure) => {
-                let tries = self.clean_up_delays.get(key).map_or(0, |delay| delay.tries);
+                let tries = self.progress.clean_up_delay(key).map_or(0, |delay| delay.tries);
                 let delay = Backoff::after(tries, now).at_least(failure.asked_to_wait(), now);
-                self.clean_up_delays.insert(key.clone(), delay);
+                self.progress.set_clean_up_delay(key, Some(delay));
                 refused = refused.filter(|_| tries == 0);
             }
         }
-        self.end_call(key);
+        self.progress.end_call(key);
         self.mark(key);
         refused
     }
@@ -285,12 +289,12 @@ impl Planner {
         wait: Duration,
         now: Now,
     ) {
-        let tries = self.service_delays.get(key).map_or(0, |(Backoff { tries, .. }, _)| *tries);
+        let tries = self.progress.write_delay(key).map_or(0, |(delay, _)| delay.tries);
         let probes =
             self.blocked.as_ref().is_some_and(|blocked| blocked.probe.as_ref() == Some(key));
         let tries = if probes { tries.min(PROBE_TRIES) } else { tries };
         let delay = Backoff::after(tries, now).at_least(wait, now);
-        self.service_delays.insert(key.clone(), (delay, refused));
+        self.progress.delay_writes(key, delay, refused);
     }
 
     /// A webhook refuses every write of a claim. The pools say so, and one Service keeps trying
@@ -307,29 +311,17 @@ impl Planner {
     /// A write of a claim went through: whatever was refused is worth another try.
     fn unblock(&mut self) {
         if self.blocked.take().is_some() {
-            for (delay, _) in self.service_delays.values_mut() {
-                delay.until = delay.until.map(|_| Duration::ZERO);
-            }
+            self.progress.retry_writes();
             self.world.ledger.retry_releases();
             self.status_dirty = true;
         }
     }
 
-    fn delay_pool_status(&mut self, pool: PoolName, failure: &Failure, now: Now) {
-        let tries = self.tries.pools.get(&pool).copied().unwrap_or_default();
-        let delay = Backoff::after(tries, now).at_least(failure.asked_to_wait(), now);
-        self.tries.pools.insert(pool.clone(), delay.tries);
-        let next = self.pool_next.entry(pool).or_default();
-        *next = delay.until.unwrap_or_default().max(*next);
-    }
-
-    fn end_call(&mut self, key: &ObjectKey) {
-        if let Some(calls) = self.calls.get_mut(key) {
-            *calls = calls.saturating_sub(1);
-            if *calls == 0 {
-                self.calls.remove(key);
-            }
-        }
+    fn delay_pool_status(&mut self, pool: &PoolName, failure: &Failure, now: Now) {
+        let Some(status) = self.pool_statuses.get_mut(pool) else { return };
+        let delay = Backoff::after(status.failed, now).at_least(failure.asked_to_wait(), now);
+        status.failed = delay.tries;
+        status.next = delay.until.unwrap_or_default().max(status.next);
     }
 }
 

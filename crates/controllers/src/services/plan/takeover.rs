@@ -23,8 +23,8 @@ impl Planner {
     /// One that is being deleted waits for nothing: what it held is released when it is gone.
     pub(super) fn plan_leftover(&mut self, key: &ObjectKey, now: Now, effects: &mut Vec<Effect>) {
         let Some(leftover) = self.world.leftovers.get(key) else { return };
-        let delayed = self.clean_up_delays.get(key).is_some_and(|delay| delay.holds(now))
-            || self.service_delays.get(key).is_some_and(|(delay, _)| delay.holds(now));
+        let delayed = self.progress.clean_up_delay(key).is_some_and(|delay| delay.holds(now))
+            || self.progress.is_delayed(key, now);
         // After a write of ours the watch will tell of both again.
         let newer = |service: &ServiceView| service.version > leftover.version;
         let outdated = self.world.services.get(key).is_some_and(newer);
@@ -41,7 +41,7 @@ impl Planner {
         };
         let Some(effect) = effect.filter(|_| !delayed && !outdated) else { return };
         if let Effect::CleanUp { key, .. } | Effect::Retract { key, .. } = &effect {
-            self.begin_call(key);
+            self.progress.begin_call(key);
         }
         effects.push(effect);
     }
@@ -160,7 +160,7 @@ impl Planner {
                         && self.world.ledger.book.pool_of(*addr).is_none();
                     beyond || is_lease(*addr) || self.world.claim(*addr).is_some()
                 };
-                !self.later.contains(key)
+                !self.progress.awaits_address(key)
                     && service.shows.iter().all(entered)
                     && !held.any(|addr| self.world.is_in_flight(addr))
             }
