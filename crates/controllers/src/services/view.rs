@@ -220,7 +220,7 @@ pub(crate) enum Rank {
 }
 
 /// A pool: its addresses and whom it serves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PoolView {
     pub name: PoolName,
     pub source: PoolSource,
@@ -298,6 +298,16 @@ impl PoolView {
             unreadable: Vec::new(),
             warnings: Vec::new(),
             status: None,
+        }
+    }
+
+    /// Whether it gives the same addresses to the same Services as this one. A change of status alone
+    /// keeps the generation; a pool without one is compared.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        match (self.generation, other.generation) {
+            (Some(one), Some(another)) => self.uid == other.uid && one == another,
+            (None, None) => *self == Self { version: self.version, ..other.clone() },
+            (Some(_), None) | (None, Some(_)) => false,
         }
     }
 

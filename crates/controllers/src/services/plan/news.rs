@@ -169,14 +169,10 @@ impl Planner {
     /// There is a newer version of a pool.
     fn pool_put(&mut self, name: PoolName, old: Option<PoolView>) {
         let Some(pool) = self.world.pool(&name) else { return };
-        let (generation, uid) = (pool.generation, pool.uid.clone());
+        // Our own status writes change nothing either.
+        self.pools_changed |= !old.is_some_and(|old| pool.is_same_as(&old));
         self.pool_statuses.entry(name).or_default();
         self.status_dirty = true;
-        // A change of status alone keeps the generation, and our own status writes are such.
-        let same = old.is_some_and(|old| {
-            old.uid == uid && generation.is_some() && old.generation == generation
-        });
-        self.pools_changed |= !same;
     }
 
     fn pool_left(&mut self, name: &PoolName) {

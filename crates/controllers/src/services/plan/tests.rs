@@ -6,10 +6,11 @@ use super::{
             fixtures::ip,
             sim::{KINDS, Kind, Sim, Stored},
         },
-        view::Request,
+        view::{PoolSource, Request},
     },
     *,
 };
+use crate::{object::Version, store::Watched};
 
 mod annotation;
 mod fallback;
@@ -418,4 +419,22 @@ fn a_pool_names_those_that_have_waited_longest_for_it_and_why() {
     let status = sim.cluster.pool_status("IPGroup/a");
     assert_eq!((status.waiting, status.longest_waiting.len()), (Some(1), 1));
     assert_eq!(status.longest_waiting[0].reason, "TakenBy");
+}
+
+#[test]
+fn an_edit_that_changes_no_pool_decides_nothing_again() {
+    let name = PoolName::new("ConfigMap/kubevip/cidr-global");
+    let object = Arc::from("kube-system/kubevip");
+    let view = PoolView::empty(name, PoolSource::ConfigMap, object, "u".into());
+    let mut planner = Planner::default();
+    let mut changes = |version: u64, view: PoolView| {
+        let is = Watched::Present(view.name.clone(), Version(version), Box::new(view));
+        planner.on_news(News::Pools(PoolSource::ConfigMap, is));
+        std::mem::take(&mut planner.pools_changed)
+    };
+    let at = |version: u64| PoolView { version: Version(version), ..view.clone() };
+    assert!(changes(1, at(1)), "a new pool");
+    assert!(!changes(2, at(2)), "a label on the ConfigMap");
+    assert!(changes(3, PoolView { falls_back: true, ..at(3) }), "another rule");
+    assert!(changes(4, PoolView { falls_back: true, uid: "v".into(), ..at(4) }), "another object");
 }
