@@ -35,6 +35,7 @@ mod audience;
 mod classes;
 mod decide;
 pub(crate) mod effect;
+pub mod explain;
 mod external;
 mod holding;
 mod lean;

@@ -23,6 +23,7 @@ pub(super) use self::{news::News, repair::summary};
 use super::{
     decide::{self, Decision, decide},
     effect::Effect,
+    explain::Explanation,
     permissions::KUBE_VIP_NAMESPACE,
     status,
     view::{Leftover, Place, PoolView, Request, ServiceView},
@@ -173,8 +174,7 @@ impl Planner {
         if !self.world.has_listed() {
             return;
         }
-        if std::mem::take(&mut self.pools_changed) {
-            self.world.rebuild_pools();
+        if self.settle_pools() {
             self.reconsider_all();
             self.repair.recheck_all();
         }
@@ -192,6 +192,24 @@ impl Planner {
         if self.plan_fixes(now) {
             self.plan_services(now, &mut out.effects);
         }
+    }
+
+    /// Brings in line with what was told all that decisions depend on, without planning anything.
+    pub(super) fn take_stock(&mut self) {
+        self.settle_pools();
+        self.weigh_externals(&mut Plan::default());
+        for (_, key, _) in self.annotated_without_claim() {
+            self.weigh_contest_of(&key);
+        }
+    }
+
+    /// Brings the book in line with the pools; says whether they changed.
+    fn settle_pools(&mut self) -> bool {
+        let changed = std::mem::take(&mut self.pools_changed);
+        if changed {
+            self.world.rebuild_pools();
+        }
+        changed
     }
 
     /// Decides about whoever has something to be decided. Who waits comes before who has just
@@ -287,7 +305,7 @@ impl Planner {
         {
             if let Some(refusal) = refused.clone() {
                 self.wait(&service, std::slice::from_ref(&refusal), now);
-                let said = status::ConditionText::refused(&service.shows, &[refusal]);
+                let said = Explanation::refused(&service, &service.shows, &[refusal]).into();
                 self.tell_refused(&service, &said, now, effects);
             }
             return;
@@ -319,8 +337,8 @@ impl Planner {
                 self.publish(&service, Some(service.shows.clone()), None, now, effects);
             }
             Decision::Disputed(refusal) => {
-                let said =
-                    status::ConditionText::refused(&service.shows, std::slice::from_ref(&refusal));
+                let refusals = std::slice::from_ref(&refusal);
+                let said = Explanation::refused(&service, &service.shows, refusals).into();
                 self.wait(&service, &[refusal], now);
                 if !self.publish(&service, None, Some(&said), now, effects) {
                     let claims = self.world.claims_of(&service).into_iter();
@@ -376,8 +394,8 @@ impl Planner {
             // Something else stands in its place. It must go first: while it is there, another
             // operator may rightly think that our claim is left over.
             let kept = service.shown_of(addrs);
-            let said =
-                (!refusals.is_empty()).then(|| status::ConditionText::refused(&kept, refusals));
+            let said = (!refusals.is_empty())
+                .then(|| Explanation::refused(service, &kept, refusals).into());
             self.publish(service, Some(kept), said.as_ref(), now, effects);
             return;
         }
@@ -397,10 +415,11 @@ impl Planner {
             return;
         }
         let said = if satisfied {
-            status::ConditionText::allocated(&self.world, service, addrs, refusals)
+            Explanation::allocated(&self.world, service, addrs, refusals)
         } else {
-            status::ConditionText::refused(addrs, refusals)
+            Explanation::refused(service, addrs, refusals)
         };
+        let said = said.into();
         let shown = (!self.is_shown(service, addrs)).then(|| addrs.to_vec());
         if !self.publish(service, shown, Some(&said), now, effects) {
             // What may not be written is still shown.

@@ -15,17 +15,15 @@ use landfall_api::{
     FamilyCount, HolderKind, IPGroup, IPGroupStatus, WaitingService,
     condition::{self, Status},
     keys::{CONDITION_ALLOCATED, CONDITION_CONSISTENT, CONDITION_OVERLAPS, CONDITION_READY},
-    text,
 };
-use landfall_ipam::{Book, Family, PoolCount, PoolName, Reason, Refusal};
+use landfall_ipam::{Book, Family, PoolCount, PoolName, Reason};
 
 use super::{
-    decide::{is_known, is_lease},
+    explain::{ALLOCATED, ALSO_SHOWN, Explanation, Outcome},
     plan::summary,
     repair::Found,
     view::{PoolSource, PoolView, ServiceView},
     waiting::Waiting,
-    world::World,
 };
 use crate::{
     event::{self, Event},
@@ -33,14 +31,6 @@ use crate::{
     object::ObjectKey,
 };
 
-/// The reason of a Service that has what it wants.
-const ALLOCATED: &str = "Allocated";
-/// The reason of a Service whose address an edit left outside every pool.
-const OUTSIDE_POOL: &str = "OutsidePool";
-/// The reason of a Service whose address somebody else shows, too, without a right to it.
-const ALSO_SHOWN: &str = "AlsoShown";
-/// The reason of a Service that shares its address in a way that is refused to others by now.
-const SHARED_AS_BEFORE: &str = "SharedAsBefore";
 /// The reason of a pool that serves without some of its entries, which cannot be read.
 const PARTLY_READ: &str = "PartlyRead";
 /// How many other pools a condition names.
@@ -65,76 +55,18 @@ impl Hash for ConditionText {
     }
 }
 
-impl ConditionText {
-    /// It has these addresses; what else it might have had stands beside.
-    pub(super) fn allocated(
-        world: &World,
-        service: &ServiceView,
-        addrs: &[IpAddr],
-        missing: &[Refusal],
-    ) -> Self {
-        let audience = world.audience(service);
-        let mut outside = false;
-        let mut also_shown = Vec::new();
-        let mut odd_company = Vec::new();
-        let from: Vec<_> = addrs
-            .iter()
-            .map(|addr| {
-                if is_lease(*addr) {
-                    return format!("{addr}: kube-vip asks DHCP for an address");
-                }
-                if !is_known(world, *addr) {
-                    return format!("{addr}, which another program gave it");
-                }
-                let others = world.shown_without_claim(*addr);
-                also_shown.extend(others.map(|key| {
-                    let other = audience.service(key);
-                    format!("{addr} is also shown by {other}, which has no claim on it")
-                }));
-                let odd = world.claim(*addr).and_then(|claim| claim.odd_company(service));
-                odd_company.extend(odd.map(|(holder, clash)| {
-                    let other = audience.service(&holder.key);
-                    let clash = text::clash(HolderKind::Service, &audience.clash(clash));
-                    format!(
-                        "{addr} is shared with {other} as before, though today it could not be: {clash}"
-                    )
-                }));
-                let pool = world.claim(*addr).and_then(|claim| claim.pool.clone());
-                if world.ledger.book.pool_of(*addr).is_none() {
-                    outside = true;
-                    format!("{addr}, which no pool covers any more")
-                } else {
-                    pool.map_or_else(|| addr.to_string(), |pool| format!("{addr} from {pool}"))
-                }
-            })
-            .collect();
-        let missing = texts(missing);
-        let reason = match (also_shown.is_empty(), odd_company.is_empty(), outside) {
-            (false, ..) => ALSO_SHOWN,
-            (true, false, _) => SHARED_AS_BEFORE,
-            (true, true, true) => OUTSIDE_POOL,
-            (true, true, false) => ALLOCATED,
-        };
-        let remarks = also_shown.into_iter().chain(odd_company);
-        let parts: Vec<_> = from.into_iter().chain(remarks).chain(missing).collect();
-        Self { status: Status::True, reason: reason.to_owned(), message: bounded(parts.join("; ")) }
-    }
-
-    /// It does not have what it wants, whatever it keeps meanwhile.
-    pub(super) fn refused(keeps: &[IpAddr], refusals: &[Refusal]) -> Self {
-        let kept = (!keeps.is_empty()).then(|| {
-            let addrs: Vec<_> = keeps.iter().map(ToString::to_string).collect();
-            format!("keeps {}", addrs.join(", "))
-        });
-        let parts: Vec<_> = kept.into_iter().chain(texts(refusals)).collect();
-        let reason = refusals.first().map_or(ALLOCATED, |refusal| refusal.reason().as_str());
+impl From<Explanation> for ConditionText {
+    fn from(explanation: Explanation) -> Self {
+        let has_all = explanation.outcome == Outcome::Allocated;
         Self {
-            status: Status::False,
-            reason: reason.to_owned(),
-            message: bounded(parts.join("; ")),
+            status: if has_all { Status::True } else { Status::False },
+            reason: explanation.reason,
+            message: bounded(explanation.message),
         }
     }
+}
 
+impl ConditionText {
     /// Whether it says no more than that the Service has what it wants.
     pub(super) fn is_plain(&self) -> bool {
         self.status == Status::True && self.reason == ALLOCATED
@@ -236,10 +168,6 @@ pub(super) fn names(service: &ServiceView, addr: IpAddr) -> bool {
             texts.any(|text| text.parse() == Ok(addr))
         })
     })
-}
-
-fn texts(refusals: &[Refusal]) -> impl Iterator<Item = String> {
-    refusals.iter().map(|refusal| text::refusal(HolderKind::Service, refusal))
 }
 
 fn bounded(mut text: String) -> String {

@@ -2,7 +2,7 @@
 
 // The parts of the allocator that the bench plays with, under their own names.
 #[cfg(test)]
-use super::{classes, effect, observe, plan, status, view, wish, world};
+use super::{classes, effect, explain, observe, plan, status, view, wish, world};
 
 #[cfg(test)]
 pub(in crate::services) mod fixtures;

@@ -1,6 +1,6 @@
 //! Watches: each turns its kind's objects into news for the planner, and nothing else.
 
-use std::{fmt::Debug, future::Future, net::IpAddr};
+use std::{future::Future, net::IpAddr};
 
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace, Node, Service},
@@ -8,17 +8,17 @@ use k8s_openapi::api::{
     networking::v1::ServiceCIDR,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
+    Api, Client, ResourceExt as _,
     core::{DeserializeGuard, PartialObjectMeta},
     runtime::watcher::{Config, Event},
 };
 use landfall_api::{IP, IPGroup, VirtualIP, name};
 use landfall_ipam::PoolName;
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, error::SendError};
 
 use super::{
     KubeVip,
+    classes::Classes,
     lean::LeanService,
     observe,
     plan::News,
@@ -38,7 +38,9 @@ use crate::{
 const CLAIMS_PER_PAGE: u32 = 1000;
 
 /// Where the API server lists its own addresses.
-const API_SERVER_NAMESPACE: &str = "default";
+pub(super) const API_SERVER_NAMESPACE: &str = "default";
+/// The slices that do.
+pub(super) const API_SERVER_SLICES: &str = "kubernetes.io/service-name=kubernetes";
 
 /// Watches claims.
 pub(super) fn claims(
@@ -48,25 +50,28 @@ pub(super) fn claims(
 ) -> impl Future<Output = ()> {
     let api: Api<DeserializeGuard<IP>> = Api::all(client);
     let config = Config::default().page_size(CLAIMS_PER_PAGE);
-    feed("ips", (api, config), news, listed, |event| {
-        let addr = |ip: &DeserializeGuard<IP>| match &ip.0 {
-            Ok(ip) => name::parse(ip.metadata.name.as_deref()?).ok(),
-            Err(invalid) => name::parse(invalid.metadata.name.as_deref()?).ok(),
-        };
-        let version = |ip: &DeserializeGuard<IP>| match &ip.0 {
-            Ok(ip) => Version::of(&ip.metadata),
-            Err(invalid) => Version::of(&invalid.metadata),
-        };
-        let watched = match event {
-            Event::Init => Some(Watched::ListBegins),
-            Event::InitDone => Some(Watched::ListEnds),
-            Event::Apply(ip) | Event::InitApply(ip) => {
-                claim::read(&ip).map(|claim| Watched::Present(claim.addr, claim.version, claim))
-            }
-            Event::Delete(ip) => addr(&ip).map(|addr| Watched::Gone(addr, version(&ip))),
-        };
-        watched.map(News::Claims).into_iter().collect()
-    })
+    feed("ips", (api, config), news, listed, claim_news)
+}
+
+/// What an event tells of claims.
+pub(super) fn claim_news(event: Event<DeserializeGuard<IP>>) -> Vec<News> {
+    let addr = |ip: &DeserializeGuard<IP>| match &ip.0 {
+        Ok(ip) => name::parse(ip.metadata.name.as_deref()?).ok(),
+        Err(invalid) => name::parse(invalid.metadata.name.as_deref()?).ok(),
+    };
+    let version = |ip: &DeserializeGuard<IP>| match &ip.0 {
+        Ok(ip) => Version::of(&ip.metadata),
+        Err(invalid) => Version::of(&invalid.metadata),
+    };
+    let watched = match event {
+        Event::Init => Some(Watched::ListBegins),
+        Event::InitDone => Some(Watched::ListEnds),
+        Event::Apply(ip) | Event::InitApply(ip) => {
+            claim::read(&ip).map(|claim| Watched::Present(claim.addr, claim.version, claim))
+        }
+        Event::Delete(ip) => addr(&ip).map(|addr| Watched::Gone(addr, version(&ip))),
+    };
+    watched.map(News::Claims).into_iter().collect()
 }
 
 /// Watches Services; those that are not of type `LoadBalancer` count as absent.
@@ -76,44 +81,46 @@ pub(super) fn services(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let api: Api<LeanService> = Api::all(client);
-    feed("services", (api, Config::default()), news, listed, |event| {
-        let (watched, outside, left) = match event {
-            Event::Init => (
-                Watched::ListBegins,
-                SERVICE_ADDRESSES.map(|_| Watched::ListBegins),
-                Watched::ListBegins,
-            ),
-            Event::InitDone => {
-                (Watched::ListEnds, SERVICE_ADDRESSES.map(|_| Watched::ListEnds), Watched::ListEnds)
-            }
-            Event::Apply(object) | Event::InitApply(object) => {
-                let object = Service::from(object);
-                let watched = match observe::service(&object) {
-                    Some(view) => Watched::Present(view.key.clone(), view.version, view),
-                    None => gone(&object),
-                };
-                let left = match observe::leftover(&object) {
-                    Some(left) => {
-                        Watched::Present(ObjectKey::of(&object.metadata), left.version, left)
-                    }
-                    None => gone(&object),
-                };
-                let external = observe::external_ips(&object);
-                let cluster_ips = observe::cluster_ips(&object);
-                (watched, outside_ips(&object, [external, cluster_ips]), left)
-            }
-            Event::Delete(object) => {
-                let object = Service::from(object);
-                (gone(&object), outside_ips(&object, Default::default()), gone(&object))
-            }
-        };
-        let outside = SERVICE_ADDRESSES.into_iter().zip(outside);
-        let outside = outside.map(|(kind, watched)| News::ForeignAddresses(kind, watched));
-        // What is left comes last of a list: by then all is known of the Service that is needed to
-        // judge it.
-        let (watched, left) = (News::Services(watched), News::Leftovers(left));
-        [watched].into_iter().chain(outside).chain([left]).collect()
-    })
+    feed("services", (api, Config::default()), news, listed, service_news)
+}
+
+/// What an event tells of Services: of their addresses, of others that they have, of what was left on
+/// them.
+pub(super) fn service_news(event: Event<LeanService>) -> Vec<News> {
+    let (watched, outside, left) = match event {
+        Event::Init => (
+            Watched::ListBegins,
+            SERVICE_ADDRESSES.map(|_| Watched::ListBegins),
+            Watched::ListBegins,
+        ),
+        Event::InitDone => {
+            (Watched::ListEnds, SERVICE_ADDRESSES.map(|_| Watched::ListEnds), Watched::ListEnds)
+        }
+        Event::Apply(object) | Event::InitApply(object) => {
+            let object = Service::from(object);
+            let watched = match observe::service(&object) {
+                Some(view) => Watched::Present(view.key.clone(), view.version, view),
+                None => gone(&object),
+            };
+            let left = match observe::leftover(&object) {
+                Some(left) => Watched::Present(ObjectKey::of(&object.metadata), left.version, left),
+                None => gone(&object),
+            };
+            let external = observe::external_ips(&object);
+            let cluster_ips = observe::cluster_ips(&object);
+            (watched, outside_ips(&object, [external, cluster_ips]), left)
+        }
+        Event::Delete(object) => {
+            let object = Service::from(object);
+            (gone(&object), outside_ips(&object, Default::default()), gone(&object))
+        }
+    };
+    let outside = SERVICE_ADDRESSES.into_iter().zip(outside);
+    let outside = outside.map(|(kind, watched)| News::ForeignAddresses(kind, watched));
+    // What is left comes last of a list: by then all is known of the Service that is needed to
+    // judge it.
+    let (watched, left) = (News::Services(watched), News::Leftovers(left));
+    [watched].into_iter().chain(outside).chain([left]).collect()
 }
 
 /// The addresses that a Service has though nobody gave it them, see [`outside_ips`].
@@ -144,19 +151,7 @@ pub(super) async fn service_ranges(
     let watching = || async {
         let api: Api<ServiceCIDR> = Api::all(client.clone());
         let watch = (api, Config::default());
-        feed("servicecidrs", watch, news.clone(), listed.clone(), |event| {
-            let version = |object: &ServiceCIDR| Version::of(&object.metadata);
-            vec![News::ServiceRanges(match event {
-                Event::Init => Watched::ListBegins,
-                Event::InitDone => Watched::ListEnds,
-                Event::Apply(object) | Event::InitApply(object) => {
-                    let ranges = observe::service_ranges(&object);
-                    Watched::Present(object.name_any(), version(&object), ranges)
-                }
-                Event::Delete(object) => Watched::Gone(object.name_any(), version(&object)),
-            })]
-        })
-        .await;
+        feed("servicecidrs", watch, news.clone(), listed.clone(), range_news).await;
     };
     let none = || async {
         for item in [Watched::ListBegins, Watched::ListEnds] {
@@ -168,14 +163,32 @@ pub(super) async fn service_ranges(
     kinds::whenever_served(served, watching, none).await;
 }
 
+/// What an event tells of the ranges of `ClusterIPs`.
+pub(super) fn range_news(event: Event<ServiceCIDR>) -> Vec<News> {
+    let version = |object: &ServiceCIDR| Version::of(&object.metadata);
+    vec![News::ServiceRanges(match event {
+        Event::Init => Watched::ListBegins,
+        Event::InitDone => Watched::ListEnds,
+        Event::Apply(object) | Event::InitApply(object) => {
+            let ranges = observe::service_ranges(&object);
+            Watched::Present(object.name_any(), version(&object), ranges)
+        }
+        Event::Delete(object) => Watched::Gone(object.name_any(), version(&object)),
+    })]
+}
+
 /// Watches nodes, for the addresses they have.
 pub(super) fn nodes(
     client: Client,
     news: mpsc::Sender<News>,
     listed: Listed,
 ) -> impl Future<Output = ()> {
-    let watch = (Api::<Node>::all(client), Config::default());
-    foreign_addresses("nodes", watch, news, listed, ForeignKind::Nodes, |node| {
+    feed("nodes", (Api::all(client), Config::default()), news, listed, node_news)
+}
+
+/// What an event tells of the addresses of nodes.
+pub(super) fn node_news(event: Event<Node>) -> Vec<News> {
+    foreign_news(ForeignKind::Nodes, event, |node| {
         let who = ForeignAddress::Node(node.name_any());
         Watched::has(who, Version::of(&node.metadata), observe::node_addresses(node))
     })
@@ -190,13 +203,8 @@ pub(super) async fn virtual_ips(
 ) {
     let kind = ForeignKind::VirtualIps;
     let watching = || async {
-        let api: Api<DeserializeGuard<VirtualIP>> = Api::all(client.clone());
-        let watch = (api, Config::default());
-        foreign_addresses("virtualips", watch, news.clone(), listed.clone(), kind, |object| {
-            let (key, version, addr) = observe::virtual_ip(object);
-            Watched::has(ForeignAddress::VirtualIp(key), version, addr.into_iter().collect())
-        })
-        .await;
+        let watch = (Api::all(client.clone()), Config::default());
+        feed("virtualips", watch, news.clone(), listed.clone(), virtual_ip_news).await;
     };
     let none = || async {
         for item in [Watched::ListBegins, Watched::ListEnds] {
@@ -208,53 +216,51 @@ pub(super) async fn virtual_ips(
     kinds::whenever_served(served, watching, none).await;
 }
 
+/// What an event tells of the addresses of `VirtualIP`s.
+pub(super) fn virtual_ip_news(event: Event<DeserializeGuard<VirtualIP>>) -> Vec<News> {
+    foreign_news(ForeignKind::VirtualIps, event, |object| {
+        let (key, version, addr) = observe::virtual_ip(object);
+        Watched::has(ForeignAddress::VirtualIp(key), version, addr.into_iter().collect())
+    })
+}
+
 /// Watches the addresses of the API server itself.
 pub(super) fn api_servers(
     client: Client,
     news: mpsc::Sender<News>,
     listed: Listed,
 ) -> impl Future<Output = ()> {
-    let api: Api<EndpointSlice> = Api::namespaced(client, API_SERVER_NAMESPACE);
-    let config = Config::default().labels("kubernetes.io/service-name=kubernetes");
-    foreign_addresses(
-        "endpointslices",
-        (api, config),
-        news,
-        listed,
-        ForeignKind::ApiServers,
-        |slice| {
-            let who = ForeignAddress::ApiServer(slice.name_any());
-            Watched::has(who, Version::of(&slice.metadata), observe::endpoint_addresses(slice))
-        },
-    )
+    let config = Config::default().labels(API_SERVER_SLICES);
+    let api = Api::namespaced(client, API_SERVER_NAMESPACE);
+    feed("endpointslices", (api, config), news, listed, slice_news)
 }
 
-/// A watch of objects that have addresses which are not ours to give.
-fn foreign_addresses<K>(
-    name: &'static str,
-    watch: (Api<K>, Config),
-    news: mpsc::Sender<News>,
-    listed: Listed,
-    kind: ForeignKind,
-    read: impl Fn(&K) -> Watched<ForeignAddress, Vec<IpAddr>>,
-) -> impl Future<Output = ()>
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    feed(name, watch, news, listed, move |event| {
-        let watched = match event {
-            Event::Init => Watched::ListBegins,
-            Event::InitDone => Watched::ListEnds,
-            Event::Apply(object) | Event::InitApply(object) => read(&object),
-            Event::Delete(object) => match read(&object) {
-                Watched::Present(who, version, _) | Watched::Gone(who, version) => {
-                    Watched::Gone(who, version)
-                }
-                Watched::ListBegins | Watched::ListEnds => return Vec::new(),
-            },
-        };
-        vec![News::ForeignAddresses(kind, watched)]
+/// What an event tells of the addresses of the API server itself.
+pub(super) fn slice_news(event: Event<EndpointSlice>) -> Vec<News> {
+    foreign_news(ForeignKind::ApiServers, event, |slice| {
+        let who = ForeignAddress::ApiServer(slice.name_any());
+        Watched::has(who, Version::of(&slice.metadata), observe::endpoint_addresses(slice))
     })
+}
+
+/// What an event tells of objects that have addresses which are not ours to give.
+fn foreign_news<K>(
+    kind: ForeignKind,
+    event: Event<K>,
+    read: impl Fn(&K) -> Watched<ForeignAddress, Vec<IpAddr>>,
+) -> Vec<News> {
+    let watched = match event {
+        Event::Init => Watched::ListBegins,
+        Event::InitDone => Watched::ListEnds,
+        Event::Apply(object) | Event::InitApply(object) => read(&object),
+        Event::Delete(object) => match read(&object) {
+            Watched::Present(who, version, _) | Watched::Gone(who, version) => {
+                Watched::Gone(who, version)
+            }
+            Watched::ListBegins | Watched::ListEnds => return Vec::new(),
+        },
+    };
+    vec![News::ForeignAddresses(kind, watched)]
 }
 
 fn gone<V>(object: &Service) -> Watched<ObjectKey, V> {
@@ -271,21 +277,24 @@ pub(super) fn pool_map(
     let api: Api<ConfigMap> = Api::namespaced(client, &kube_vip.namespace);
     let config = Config::default().fields(&format!("metadata.name={}", kube_vip.config_map));
     let classes = kube_vip.services.classes.clone();
-    feed("configmaps", (api, config), news, listed, move |event| {
-        let (begins, ends) = (Watched::ListBegins, Watched::ListEnds);
-        let pools = |map: &ConfigMap| {
-            let views = observe::kube_vip::pools(map, &classes).into_iter();
-            views.map(|view| Watched::Present(view.name.clone(), view.version, Box::new(view)))
-        };
-        let items: Vec<_> = match event {
-            Event::Init => vec![begins],
-            Event::InitApply(map) => pools(&map).collect(),
-            Event::InitDone => vec![ends],
-            Event::Apply(map) => [begins].into_iter().chain(pools(&map)).chain([ends]).collect(),
-            Event::Delete(_) => vec![begins, ends],
-        };
-        items.into_iter().map(|item| News::Pools(PoolSource::ConfigMap, item)).collect()
-    })
+    feed("configmaps", (api, config), news, listed, move |event| map_news(event, &classes))
+}
+
+/// What an event tells of the pools in a `ConfigMap`, for Services of some classes.
+pub(super) fn map_news(event: Event<ConfigMap>, classes: &Classes) -> Vec<News> {
+    let (begins, ends) = (Watched::ListBegins, Watched::ListEnds);
+    let pools = |map: &ConfigMap| {
+        let views = observe::kube_vip::pools(map, classes).into_iter();
+        views.map(|view| Watched::Present(view.name.clone(), view.version, Box::new(view)))
+    };
+    let items: Vec<_> = match event {
+        Event::Init => vec![begins],
+        Event::InitApply(map) => pools(&map).collect(),
+        Event::InitDone => vec![ends],
+        Event::Apply(map) => [begins].into_iter().chain(pools(&map)).chain([ends]).collect(),
+        Event::Delete(_) => vec![begins, ends],
+    };
+    items.into_iter().map(|item| News::Pools(PoolSource::ConfigMap, item)).collect()
 }
 
 /// Watches pools.
@@ -295,27 +304,30 @@ pub(super) fn pools(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let api: Api<DeserializeGuard<IPGroup>> = Api::all(client);
-    feed("ipgroups", (api, Config::default()), news, listed, |event| {
-        let is = |group| {
-            let view = observe::pool(&group);
-            (view.name.clone(), view.version, view)
-        };
-        vec![News::Pools(
-            PoolSource::IpGroups,
-            match event {
-                Event::Init => Watched::ListBegins,
-                Event::InitDone => Watched::ListEnds,
-                Event::Apply(group) | Event::InitApply(group) => {
-                    let (name, version, view): (PoolName, _, _) = is(group);
-                    Watched::Present(name, version, Box::new(view))
-                }
-                Event::Delete(group) => {
-                    let (name, version, _) = is(group);
-                    Watched::Gone(name, version)
-                }
-            },
-        )]
-    })
+    feed("ipgroups", (api, Config::default()), news, listed, pool_news)
+}
+
+/// What an event tells of pools.
+pub(super) fn pool_news(event: Event<DeserializeGuard<IPGroup>>) -> Vec<News> {
+    let is = |group| {
+        let view = observe::pool(&group);
+        (view.name.clone(), view.version, view)
+    };
+    vec![News::Pools(
+        PoolSource::IpGroups,
+        match event {
+            Event::Init => Watched::ListBegins,
+            Event::InitDone => Watched::ListEnds,
+            Event::Apply(group) | Event::InitApply(group) => {
+                let (name, version, view): (PoolName, _, _) = is(group);
+                Watched::Present(name, version, Box::new(view))
+            }
+            Event::Delete(group) => {
+                let (name, version, _) = is(group);
+                Watched::Gone(name, version)
+            }
+        },
+    )]
 }
 
 /// Watches the labels of namespaces, and nothing else of them.
@@ -325,21 +337,24 @@ pub(super) fn namespaces(
     listed: Listed,
 ) -> impl Future<Output = ()> {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    feed("namespaces", (api, Config::default()), news, listed, |event| {
-        let key = |meta: &PartialObjectMeta<Namespace>| {
-            (meta.metadata.name.clone().unwrap_or_default(), Version::of(&meta.metadata))
-        };
-        vec![News::Namespaces(match event {
-            Event::Init => Watched::ListBegins,
-            Event::InitDone => Watched::ListEnds,
-            Event::Apply(meta) | Event::InitApply(meta) => {
-                let (name, version) = key(&meta);
-                Watched::Present(name, version, meta.metadata.labels.unwrap_or_default())
-            }
-            Event::Delete(meta) => {
-                let (name, version) = key(&meta);
-                Watched::Gone(name, version)
-            }
-        })]
-    })
+    feed("namespaces", (api, Config::default()), news, listed, namespace_news)
+}
+
+/// What an event tells of the labels of namespaces.
+pub(super) fn namespace_news(event: Event<PartialObjectMeta<Namespace>>) -> Vec<News> {
+    let key = |meta: &PartialObjectMeta<Namespace>| {
+        (meta.metadata.name.clone().unwrap_or_default(), Version::of(&meta.metadata))
+    };
+    vec![News::Namespaces(match event {
+        Event::Init => Watched::ListBegins,
+        Event::InitDone => Watched::ListEnds,
+        Event::Apply(meta) | Event::InitApply(meta) => {
+            let (name, version) = key(&meta);
+            Watched::Present(name, version, meta.metadata.labels.unwrap_or_default())
+        }
+        Event::Delete(meta) => {
+            let (name, version) = key(&meta);
+            Watched::Gone(name, version)
+        }
+    })]
 }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use jiff::Timestamp;
+
 use super::{
     Decision, Effect, Now, Place, Planner, Refusal, RepairMode, ServiceView,
     decide::{self, is_lease},
@@ -55,6 +57,19 @@ impl Planner {
         if std::mem::replace(&mut self.annotations.had_first_turn, true) {
             return;
         }
+        for (_, key, of_map) in self.annotated_without_claim() {
+            // Also those about whom repair has something to report first: to enter an address is no repair.
+            if of_map && self.settings.repair == RepairMode::Fix {
+                self.plan_addresses(&key, now, effects);
+            } else {
+                self.weigh_contest_of(&key);
+            }
+        }
+    }
+
+    /// Services with an address in kube-vip's annotation on which they have no claim, oldest first, and
+    /// whether it is one of kube-vip's `ConfigMap`.
+    pub(super) fn annotated_without_claim(&self) -> Vec<(Timestamp, ObjectKey, bool)> {
         let of_map = |addr: &IpAddr| {
             let covering = || self.world.pools_in_order().filter(|view| view.covers(*addr));
             covering().next().is_some() && covering().all(|view| view.place == Place::Annotation)
@@ -70,15 +85,15 @@ impl Planner {
         });
         let mut turns: Vec<_> = without_claim.collect();
         turns.sort_unstable();
-        for (_, key, of_map) in turns {
-            // Also those about whom repair has something to report first: to enter an address is no repair.
-            if of_map && self.settings.repair == RepairMode::Fix {
-                self.plan_addresses(&key, now, effects);
-            } else if let Some(service) = self.world.service(&key) {
-                let service = decide::with_terms(&self.world, service);
-                let decision = decide::decide(&self.world, &service);
-                self.weigh_contest(&service, &decision);
-            }
+        turns
+    }
+
+    /// Whether a Service has the address of another in its annotation.
+    pub(super) fn weigh_contest_of(&mut self, key: &ObjectKey) {
+        if let Some(service) = self.world.service(key) {
+            let service = decide::with_terms(&self.world, service);
+            let decision = decide::decide(&self.world, &service);
+            self.weigh_contest(&service, &decision);
         }
     }
 

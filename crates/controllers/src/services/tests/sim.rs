@@ -15,6 +15,7 @@ pub(in crate::services) use self::cluster::{Cluster, KINDS, Kind, Stored};
 use self::cluster::{SOURCE, kind_of_foreign_address};
 use super::{
     effect::{Answer, Effect},
+    explain::{Explanation, explain},
     plan::{News, Planner, RepairMode, Settings},
     view::{ForeignKind, Place, PoolSource, Request, ServiceView},
     world::Tenancy,
@@ -132,6 +133,18 @@ impl Sim {
 
     pub(in crate::services) fn pass_time(&mut self, time: Duration) {
         self.clock += time;
+    }
+
+    /// What is told about a Service by a caller that lists everything once, without an operator.
+    pub(in crate::services) fn explain(&mut self, key: &str) -> Option<Explanation> {
+        self.operators.push(Operator::default());
+        let last = self.operators.len() - 1;
+        for kind in KINDS {
+            self.list(last, kind);
+        }
+        let mut planner = self.operators.pop()?.planner;
+        planner.take_stock();
+        explain(planner.world(), &ObjectKey::parse(key)?)
     }
 
     /// A watch lists, for the first time or again after it was lost. Services are never listed

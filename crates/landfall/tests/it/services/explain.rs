@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use landfall_api::{IPGroupStatus, Quota};
+use landfall_api::{IPGroupStatus, Quota, condition, keys};
+use landfall_controllers::services::{Settings, explain::Snapshot};
 use landfall_ipam::Reason;
 use landfall_testkit::builders::{PoolBuilder as _, ServiceBuilder as _, load_balancer, pool};
 use landfall_testkit::wait;
@@ -62,6 +63,38 @@ async fn a_pool_says_who_waits_for_it_and_why() {
     waited_for_by(&tenant, "explain-limited", 0, &[]).await;
     waited_for_by(&tenant, "explain-full", 1, &[("asks", "TakenBy")]).await;
     tenant.ends(&["explain-full", "explain-limited", "explain-others"]).await;
+}
+
+#[tokio::test]
+async fn a_caller_without_an_operator_is_told_what_the_conditions_say() {
+    let tenant = tenant("explain-offline").await;
+    tenant.pool(pool("explain-offline", &["10.15.3.0/32"]).only_for("explain-offline")).await;
+    tenant.create(load_balancer("has")).await;
+    tenant.shows("has", &["10.15.3.0"]).await;
+    tenant.create(load_balancer("waits")).await;
+    tenant.create(load_balancer("asks").asking("10.15.3.0")).await;
+    tenant.create(load_balancer("strays").asking("10.15.4.0")).await;
+    for (name, reason) in [
+        ("has", "Allocated"),
+        ("waits", "Exhausted"),
+        ("asks", "TakenBy"),
+        ("strays", "OutsideEveryPool"),
+    ] {
+        // Pools of other tests come and go, and both speak of them.
+        wait::until(format!("{name} to be explained as its condition says"), LONG, async || {
+            let snapshot = Snapshot::read(&tenant.client, Settings::default()).await;
+            let told = snapshot.unwrap().explain(&tenant.namespace, name).unwrap();
+            let status = tenant.get(name).await.status.unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            let said = condition::get(&conditions, keys::CONDITION_ALLOCATED);
+            let said = said.map(|said| (said.reason.clone(), said.message.clone()));
+            let same = said == Some((told.reason.clone(), told.message.clone()));
+            if same && told.reason == reason { Ok(()) } else { Err(format!("{said:?} {told:?}")) }
+        })
+        .await
+        .unwrap();
+    }
+    tenant.ends(&["explain-offline"]).await;
 }
 
 /// The samples of `/metrics`: name and labels as written, and the value.
