@@ -1,8 +1,8 @@
-//! The ledger: every claim on an address, what is in flight about it, and the book of all pools.
+//! The ledger: every claim on an address, the calls in flight about claims, and the book of all pools.
 //!
-//! Nothing else reads or writes claims. A claim is known as the watch told it or as our own unechoed
-//! write left it. While a call about it is in flight, the address is taken for every planner, and counts
-//! for quotas and sharing as it will if the call goes well.
+//! Nothing else reads or writes claims. The known state of a claim is the newest that the watch or the
+//! answer to a call has shown. While a call about it is in flight, the address is taken for every
+//! planner, and counts for quotas and sharing as if the call had succeeded.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,33 +34,33 @@ mod index;
 pub(crate) mod object;
 mod write;
 
-/// Something that changed in the ledger. What is true now is asked of the ledger itself.
+/// A change in the ledger. To learn the present state, ask the ledger itself.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Change {
-    /// A claim was made, changed or deleted. This is what it was before.
+    /// A claim was created, changed or deleted. The value is the claim before the change.
     Claim(IpAddr, Option<Claim>),
-    /// A namespace has, or is about to have, one address of a pool more.
+    /// A namespace has, or is about to have, one more address of a pool.
     Given(PoolName, String),
-    /// A namespace has one address of a pool less, or one that it can give up for another.
+    /// A namespace has one address of a pool less, or one that waits for a deleted Service and can go.
     Returned(PoolName, String),
-    /// Nothing is in flight about the claim on an address any more.
+    /// No call about the claim on an address is in flight any more.
     Ended(IpAddr),
-    /// What keeps an address from being given may have changed.
+    /// The reasons why an address cannot be given may have changed.
     Settled(IpAddr),
     /// An address became free.
     Freed(IpAddr),
 }
 
-/// Failed calls about one address, since something newer was learned of its claim.
+/// Failed calls about one address since its claim last changed.
 #[derive(Debug, Default)]
 struct Setback {
-    /// Writes that did not hold and reads that failed, in a row.
+    /// Writes that conflicted and reads that failed, in a row.
     reads: u32,
     /// When a release may be tried again.
     release: Option<Backoff>,
 }
 
-/// All claims, and all that is known of addresses.
+/// All claims, and everything known of addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     claims: Store<IpAddr, Claim>,
@@ -69,7 +69,7 @@ pub(crate) struct Ledger {
     indexes: Indexes,
     /// All pools, and every address that is taken.
     pub(crate) book: Book,
-    /// What outside the ledger has an address.
+    /// The objects outside the ledger that have an address.
     pub(crate) outside: Index<IpAddr, ForeignAddress>,
     /// Services that show an address, rightly or not.
     pub(crate) shown: Index<IpAddr, ObjectKey>,
@@ -96,12 +96,12 @@ impl Ledger {
         self.claims.listed()
     }
 
-    /// What changed since this was last asked.
+    /// The changes since the last call of this function.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Takes in what the watch of claims told.
+    /// Takes in an event of the watch of claims.
     pub(crate) fn observe(&mut self, news: Watched<IpAddr, Claim>) {
         let in_flight = &self.in_flight;
         for change in self.claims.observe(news, |addr| in_flight.contains_key(addr)) {
@@ -113,8 +113,8 @@ impl Ledger {
                         self.read_at(addr, Duration::ZERO, None);
                     }
                 }
-                // The answer to a call in flight may be older than this list, and nothing in it
-                // would tell.
+                // The answer to a call in flight may be older than this list, and nothing in the answer
+                // shows it.
                 StoreChange::Listed => {
                     for entry in self.in_flight.values_mut() {
                         entry.reread = true;
@@ -124,8 +124,8 @@ impl Ledger {
         }
     }
 
-    /// Takes in the answer to a call about a claim. It may be older than what the watch told meanwhile,
-    /// which the store can tell only as long as the call counts as in flight.
+    /// Takes in the answer to a call about a claim. It may be older than what the watch has shown
+    /// meanwhile, and the store can only tell while the call counts as in flight.
     fn put(&mut self, claim: Claim) {
         let (addr, version) = (claim.addr, claim.version);
         if let Put::New(old) = self.claims.put(addr, version, claim, Source::Own) {
@@ -141,13 +141,13 @@ impl Ledger {
         self.settle(addr);
     }
 
-    /// Brings the indexes in line with the claim on an address and what is in flight about it.
+    /// Updates the indexes from the claim on an address and the call in flight about it.
     fn reindex(&mut self, addr: IpAddr, before: &index::Facts) {
         let after = index::facts(self.claims.get(&addr), self.in_flight.get(&addr));
         self.indexes.replace(addr, before, &after, &mut self.changes);
     }
 
-    /// Brings the book in line with what is known of one address.
+    /// Updates the book with what is known of one address.
     pub(crate) fn settle(&mut self, addr: IpAddr) {
         let taken = self.claims.get(&addr).is_some()
             || self.in_flight.contains_key(&addr)
@@ -162,8 +162,8 @@ impl Ledger {
         self.changes.push(Change::Settled(addr));
     }
 
-    /// Lets an address count as used where it was given. Without pools that overlap, that is the one
-    /// pool that has it.
+    /// Counts an address as used in the pool that gave it. If no pools overlap, that is the one pool
+    /// that contains it.
     fn count_for_giver(&mut self, addr: IpAddr) {
         if self.pools_overlap {
             let giver = self.claim_to_be(addr).and_then(|claim| claim.pool.clone());
@@ -171,7 +171,7 @@ impl Ledger {
         }
     }
 
-    /// Replaces all pools; gives back those with addresses that other pools have as well.
+    /// Replaces all pools; returns those that share addresses with other pools.
     pub(crate) fn set_pools(&mut self, pools: Vec<Pool>) -> BTreeMap<PoolName, BTreeSet<PoolName>> {
         self.book.replace_pools(pools);
         let overlaps = self.book.overlaps();
@@ -185,7 +185,7 @@ impl Ledger {
         overlaps
     }
 
-    /// The addresses that claims on behalf of a holder name.
+    /// The addresses of all claims that name a holder.
     pub(crate) fn held(&self, holder: &HolderRef) -> impl DoubleEndedIterator<Item = &IpAddr> {
         self.indexes.held.of(holder)
     }
@@ -205,7 +205,7 @@ impl Ledger {
         self.indexes.held.keys()
     }
 
-    /// How many addresses of a pool a namespace holds or is about to.
+    /// How many addresses of a pool a namespace holds or is about to hold.
     pub(crate) fn count(&self, pool: &PoolName, namespace: &str) -> usize {
         self.indexes.given.count(&(pool.clone(), namespace.to_owned()))
     }
@@ -215,7 +215,7 @@ impl Ledger {
         self.indexes.given.contains(&(pool.clone(), namespace.to_owned()), &addr)
     }
 
-    /// Addresses whose holders have a sharing key, or are about to.
+    /// Addresses with a holder that has this sharing key, or is about to have it.
     pub(crate) fn under_sharing_key(&self, key: &str) -> impl DoubleEndedIterator<Item = &IpAddr> {
         self.indexes.sharing.of(key)
     }
@@ -228,8 +228,8 @@ impl Ledger {
         (self.indexes.retained.count(&quota), oldest)
     }
 
-    /// Addresses that are kept for Services of a namespace and have no holder, those for one Service by
-    /// name if `name` is given, else those for any.
+    /// Addresses that are reserved for Services of a namespace and have no holder: for the Service
+    /// `name` if it is given, else those reserved for any Service.
     pub(crate) fn kept_for(
         &self,
         namespace: &str,
@@ -261,14 +261,14 @@ impl Ledger {
         ended.collect()
     }
 
-    /// Lets releases be tried again that had to wait.
+    /// Ends the delays of all releases that failed.
     pub(crate) fn retry_releases(&mut self) {
         for delay in self.setbacks.values_mut().filter_map(|setback| setback.release.as_mut()) {
             delay.until = delay.until.map(|_| Duration::ZERO);
         }
     }
 
-    /// What is in flight, for the message of a test that never comes to rest.
+    /// The calls in flight, for the message of a test that never settles.
     #[cfg(test)]
     pub(crate) fn memory(&self) -> String {
         format!("claims {:?}, in flight {:?}, {:?}", self.claims, self.in_flight, self.setbacks)

@@ -1,4 +1,4 @@
-//! What is known of one `IP` object: a claim on an address, and the holders that it names.
+//! One claim, as read from an `IP` object, and the holders that it names.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -8,7 +8,7 @@ use landfall_ipam::{Party, PoolName, Terms};
 
 use crate::object::{ObjectKey, Version};
 
-/// An object that holds an address, or may.
+/// An object that holds an address or may hold one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HolderRef {
     pub kind: HolderKind,
@@ -27,7 +27,7 @@ impl fmt::Display for HolderRef {
     }
 }
 
-/// One holder named by a claim. Lossless, because a claim is written back whole.
+/// One holder that a claim names. Lossless, because claims are always written whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HolderEntry {
     pub kind: HolderKind,
@@ -35,20 +35,20 @@ pub(crate) struct HolderEntry {
     /// Missing in claims of the original operator.
     pub uid: Option<Arc<str>>,
     pub class: Option<Arc<str>>,
-    /// The holder's version at which its wish was judged when the claim was made or touched.
+    /// The version of the holder that was judged when the claim was created or touched.
     pub seen: Option<Version>,
-    /// On which terms it has the address; others may join on terms that do not clash.
+    /// The terms on which it has the address; others may join on terms that do not clash.
     pub terms: Option<Arc<Terms>>,
-    /// The pools that it asked for when it got the address.
+    /// The pools that it asked for when it took the address.
     pub asked_pools: Vec<PoolName>,
-    /// The address that this one is to take the place of.
+    /// The address that this one is to replace.
     pub replaces: Option<IpAddr>,
-    /// Read from label and annotation of the original operator, which served every class.
+    /// Read from the label and annotation of the original operator, which served every class.
     pub legacy: bool,
 }
 
 impl HolderEntry {
-    /// An entry that says no more than which object it is.
+    /// An entry with nothing but the object's kind and name.
     pub(crate) fn new(kind: HolderKind, key: ObjectKey) -> Self {
         Self {
             kind,
@@ -67,23 +67,23 @@ impl HolderEntry {
         HolderRef { kind: self.kind, key: self.key.clone() }
     }
 
-    /// Whether this names the object of that uid, not one of the same name made later.
+    /// Whether this names the object with that uid, not a later one with the same name.
     pub(crate) fn names(&self, key: &ObjectKey, uid: &str) -> bool {
         self.key == *key && self.uid.as_deref().is_none_or(|named| named == uid)
     }
 
-    /// Its side of a sharing.
+    /// Its namespace and terms, to compare with those of another holder.
     pub(crate) fn party(&self) -> Party<'_> {
         (self.key.namespace(), self.terms.as_deref())
     }
 
-    /// Whether it has the address on the terms of a namespace that lets all its Services share.
+    /// Whether it shares the address because its namespace lets all its Services share.
     pub(crate) fn shares_by_map(&self) -> bool {
         let key = self.terms.as_ref().and_then(|terms| terms.key.as_deref());
         key == Some(keys::SHARING_KEY_BY_MAP)
     }
 
-    /// Whether it has the address on terms that every namespace may share.
+    /// Whether it shares the address with every namespace.
     pub(crate) fn shares_with_all(&self) -> bool {
         self.terms.as_ref().is_some_and(|terms| terms.with.iter().any(|name| name == "*"))
     }
@@ -97,24 +97,24 @@ pub(crate) enum Tenure {
     /// Holders of a kind that this version does not know, described for people. Such a claim counts as
     /// taken and is never touched.
     Other(String),
-    /// No holder that can be read, though the claim takes an address. Never touched.
+    /// No readable holder, though the claim takes an address. Never touched.
     Nobody(String),
 }
 
-/// The object for which an address is kept while it has no holder.
+/// The object for which an address is reserved while it has no holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
     pub kind: HolderKind,
     pub namespace: String,
-    /// Any object of the kind in the namespace if there is none.
+    /// `None` for any object of the kind in the namespace.
     pub name: Option<String>,
     pub expires: Option<Timestamp>,
-    /// Whether it was kept when its holder was deleted, not by an administrator.
+    /// Whether it was made when its holder was deleted, not by an administrator.
     pub retained: bool,
 }
 
 impl Reservation {
-    /// The namespace, and the object if it is for one.
+    /// The namespace, and the object's name if it is for one object.
     pub(crate) fn whom(&self) -> (String, Option<String>) {
         (self.namespace.clone(), self.name.clone())
     }
@@ -148,7 +148,7 @@ pub(crate) struct Claim {
     pub addr: IpAddr,
     pub uid: Arc<str>,
     pub version: Version,
-    /// What the address is taken for.
+    /// The use that the address is taken for.
     pub purpose: Use,
     pub pool: Option<PoolName>,
     pub reserved: Option<Reservation>,
@@ -182,24 +182,24 @@ impl Claim {
         }
     }
 
-    /// The Services that hold the address; none if the claim is for anything but Services.
+    /// The Services that hold the address; none if the claim is not for Services.
     pub(crate) fn services(&self) -> &[HolderEntry] {
         if self.is_of_services() { self.holders() } else { &[] }
     }
 
-    /// Whether the rules of Services are for this claim: no other kind of holder has it, and it is taken
-    /// for no other use.
+    /// Whether this claim follows the rules of Services: it has no other kind of holder and no other
+    /// use.
     pub(crate) fn is_of_services(&self) -> bool {
         matches!(self.purpose, Use::LoadBalancer | Use::Reserved)
             && self.holders().iter().all(|holder| holder.kind == HolderKind::Service)
     }
 
-    /// All its holders but this one.
+    /// All its holders except this one.
     pub(crate) fn holders_without(&self, holder: &HolderEntry) -> Vec<HolderEntry> {
         self.holders().iter().filter(|other| *other != holder).cloned().collect()
     }
 
-    /// The reservation that keeps it while it has no holder.
+    /// The reservation that keeps the address, if it has no holder.
     pub(crate) fn waits_for(&self) -> Option<&Reservation> {
         let free = matches!(&self.tenure, Tenure::Held(holders) if holders.is_empty());
         self.reserved.as_ref().filter(|_| free)
@@ -211,7 +211,7 @@ impl Claim {
     }
 }
 
-/// What has the address, for people who may know all names.
+/// The holder of the address, for readers who may see all names.
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.tenure, &self.reserved) {

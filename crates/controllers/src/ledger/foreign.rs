@@ -10,16 +10,16 @@ pub(crate) enum ForeignAddress {
     Node(String),
     /// The API server itself, by the name of the slice that lists its addresses.
     ApiServer(String),
-    /// A Service, by its name and uid, that has them in `spec.externalIPs`.
+    /// A Service, by its name and uid, that lists the address in `spec.externalIPs`.
     External(ObjectKey, Arc<str>),
     /// A `VirtualIP` that is not migrated yet, by its `namespace/name`.
     VirtualIp(ObjectKey),
-    /// A Service whose `ClusterIPs` they are.
+    /// A Service that has the address as a `ClusterIP`.
     ClusterIp(ObjectKey),
 }
 
 impl ForeignAddress {
-    /// Whether it is this very Service.
+    /// Whether it is this Service's own entry in `spec.externalIPs`.
     pub(crate) fn is(&self, service: &ObjectKey) -> bool {
         matches!(self, Self::External(key, _) if key == service)
     }

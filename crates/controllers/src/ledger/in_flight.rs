@@ -1,4 +1,4 @@
-//! Calls about claims, from the moment they are planned until what came of them is known.
+//! Calls about claims, from planning until their outcome is known.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -13,20 +13,20 @@ use super::{
 };
 use crate::{backoff::Backoff, call::Failure, engine::Now, object::Version};
 
-/// What is under way about the claim on an address.
+/// The call that is in flight or due about the claim on an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InFlight {
-    /// What the claim will be if the write takes hold; `None` if it is deleted, or if nothing is
-    /// written. It counts for quotas and sharing until the outcome is known.
+    /// The claim after the write, if it succeeds; `None` if it is deleted or nothing is written. It
+    /// counts for quotas and sharing until the outcome is known.
     pub(crate) expected: Option<Box<Claim>>,
     pub(crate) phase: Phase,
-    /// The holder that gets no other address before the outcome is known.
+    /// The holder that gets no other address until the outcome is known.
     pub(crate) for_whom: Option<HolderRef>,
-    /// Whether the claim is read once the call has ended, because the answer may be outdated.
+    /// Whether the claim is read when the call has ended, because the answer may be outdated.
     pub(super) reread: bool,
 }
 
-/// How far a call about a claim is.
+/// The phase of a call about a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing is written yet: the address is held for a holder whose own call is in flight.
@@ -48,20 +48,20 @@ impl Phase {
     }
 }
 
-/// What came of a write, for the planner that asked for it.
+/// The outcome of a write, for the planner that asked for it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The claim is what was written, or was found to be gone.
+    /// The claim is as written, or was found to be gone.
     Done,
     /// Another writer was faster. The claim is read before anything else is done about it.
     Conflict,
-    /// It was not sent, or the answer says nothing.
+    /// The call was not sent, or its answer says nothing about the claim.
     Nothing,
-    /// The API server did not do it: throttled, refused or blocked.
+    /// The API server did not perform the write: throttled, refused or blocked.
     Refused(Failure),
-    /// It may have happened or not, and will be read.
+    /// The write may have happened or not; the claim will be read.
     Unknown,
-    /// A read is done. This holder waited for it.
+    /// A read is done. The holder, if any, waited for it.
     Read(Option<HolderRef>),
     /// The live read of the holder forbade the release.
     Kept,
@@ -73,12 +73,12 @@ impl Ledger {
         self.in_flight.contains_key(&addr)
     }
 
-    /// What is in flight about the claim on an address.
+    /// The call in flight about the claim on an address.
     pub(crate) fn in_flight(&self, addr: IpAddr) -> Option<&InFlight> {
         self.in_flight.get(&addr)
     }
 
-    /// The claim on an address as it will be if what is written goes well.
+    /// The claim on an address as it will be if the write in flight succeeds.
     pub(crate) fn claim_to_be(&self, addr: IpAddr) -> Option<&Claim> {
         match self.in_flight.get(&addr) {
             Some(InFlight { phase: Phase::Held | Phase::Writing, expected, .. }) => {
@@ -88,25 +88,25 @@ impl Ledger {
         }
     }
 
-    /// Takes an address for a holder. It is taken for all planners from now on.
+    /// Takes an address for a holder. From now on no planner gives it.
     pub(crate) fn take(&mut self, claim: Claim) -> Write {
         self.begin(claim.addr, Some(claim.clone()), Phase::Writing);
         Write::Take { claim }
     }
 
-    /// Keeps an address from all others while a holder is about to take it.
+    /// Holds an address for a holder that is about to take it.
     pub(crate) fn hold(&mut self, claim: Claim) {
         self.begin(claim.addr, Some(claim), Phase::Held);
     }
 
-    /// Writes an existing claim at the version that is known.
+    /// Writes an existing claim at its known version.
     pub(crate) fn touch(&mut self, claim: Claim) -> Write {
         self.begin(claim.addr, Some(claim.clone()), Phase::Writing);
         Write::Touch { claim }
     }
 
-    /// Takes a holder off its claim, which is in flight from now on. The call itself is the planner's:
-    /// it knows how to read the holder live.
+    /// Marks the release of a holder as in flight. The planner makes the call itself, because it knows
+    /// how to read the holder live.
     pub(crate) fn give_up(&mut self, claim: &Claim, holder: &HolderEntry, then: &Then) {
         self.begin(claim.addr, then.leaves(claim, holder), Phase::Writing);
     }
@@ -119,7 +119,7 @@ impl Ledger {
         Some(Write::Expire { addr, uid, version })
     }
 
-    /// Deletes claims whose reservations are over.
+    /// Deletes claims whose reservations have expired.
     pub(crate) fn expire_due(&mut self, now: Now) -> Vec<Write> {
         let expiries = &self.indexes.expiries;
         let over = |(expires, _): &&(Timestamp, IpAddr)| *expires <= now.wall;
@@ -129,7 +129,7 @@ impl Ledger {
             now.uptime.saturating_add(left)
         });
         let due: Vec<_> = expiries.iter().take_while(over).map(|(_, addr)| *addr).collect();
-        // Its report or the end of the delay brings us back.
+        // The report of the call or the end of the delay triggers this again.
         let free =
             |addr: &IpAddr| !self.is_in_flight(*addr) && self.release_delay(*addr, now).is_none();
         let due: Vec<_> = due.into_iter().filter(free).collect();
@@ -148,7 +148,7 @@ impl Ledger {
         due.collect()
     }
 
-    /// Has the claim on an address read live at this uptime. A holder may wait for what it says.
+    /// Schedules a live read of the claim on an address. A holder may wait for the result.
     pub(crate) fn read_at(&mut self, addr: IpAddr, at: Duration, for_whom: Option<HolderRef>) {
         self.replace(addr, |entry| {
             let reread = entry.is_some_and(|entry| entry.reread);
@@ -157,7 +157,7 @@ impl Ledger {
         self.settle(addr);
     }
 
-    /// Takes in what came of a write that was to name a holder in a claim, or of a read.
+    /// Takes in the result of a take, a touch, an expiry or a read.
     pub(crate) fn written(
         &mut self,
         write: &Write,
@@ -185,7 +185,7 @@ impl Ledger {
                 self.read_after_conflict(addr, now);
                 Outcome::Conflict
             }
-            // It did not happen: there is nothing to read.
+            // The write did not happen, so there is nothing to read.
             Err(failure @ (Failure::Throttled(_) | Failure::Refused(_) | Failure::Blocked(_))) => {
                 self.end(addr);
                 Outcome::Refused(failure)
@@ -197,7 +197,7 @@ impl Ledger {
         }
     }
 
-    /// Takes in what came of giving up a claim of which this version was known.
+    /// Takes in the result of a release that was decided at this version of the claim.
     pub(crate) fn given_up(
         &mut self,
         addr: IpAddr,
@@ -211,7 +211,7 @@ impl Ledger {
                 self.end(addr);
                 Outcome::Done
             }
-            // It is kept for another holder.
+            // The claim stays, for other holders or as a reservation.
             Ok(Answer::Claim(claim)) => {
                 self.put(claim);
                 self.end(addr);
@@ -276,7 +276,7 @@ impl Ledger {
         }
     }
 
-    /// Holds an address no longer: its holder takes it, or no longer wants it.
+    /// Ends the hold on an address: the Service takes it, or no longer wants it.
     pub(crate) fn drop_hold(&mut self, addr: IpAddr) {
         self.end(addr);
     }
@@ -294,9 +294,9 @@ impl Ledger {
         self.changes.push(Change::Ended(addr));
     }
 
-    /// Reads a claim when it has had time to change: a write of it did not hold. That may happen to any
-    /// write once. Where nothing newer comes to light and the next write does not hold either, there is
-    /// more and more time in between.
+    /// Schedules a read of a claim after a write of it conflicted. One conflict can happen to any
+    /// write, so the first read is immediate. If nothing newer is found and the next write conflicts as
+    /// well, the delay grows.
     fn read_after_conflict(&mut self, addr: IpAddr, now: Now) {
         let reads = &mut self.setbacks.entry(addr).or_default().reads;
         let at = reads.checked_sub(1).and_then(|again| Backoff::after(again, now).until);
@@ -304,8 +304,8 @@ impl Ledger {
         self.read_at(addr, at.unwrap_or(now.uptime), None);
     }
 
-    /// Reads a claim a while after a call about it failed, and later each time. What the call was to
-    /// bring about counts until then.
+    /// Schedules a read of a claim after a call about it failed, with a growing delay. Until then the
+    /// expected claim counts.
     fn read_later(
         &mut self,
         addr: IpAddr,
@@ -345,7 +345,7 @@ impl Ledger {
         self.reindex(addr, &before);
     }
 
-    /// The pool that gives an address, or had it given.
+    /// The pool that contains an address, else the one that its claim names.
     pub(crate) fn pool_of(&self, addr: IpAddr) -> Option<PoolName> {
         let covering = self.book.pool_of(addr).map(|pool| pool.name.clone());
         covering.or_else(|| self.claim(addr)?.pool.clone())

@@ -1,4 +1,4 @@
-//! What claims count for, derived from a claim and what is in flight about it by one function.
+//! Indexes of claims, derived by one function from a claim and the call in flight about it.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -16,24 +16,24 @@ use crate::index::Index;
 /// The quota of a pool for a namespace.
 type Quota = (PoolName, String);
 
-/// Addresses by what they count for.
+/// Addresses, indexed.
 #[derive(Debug, Default)]
 pub(super) struct Indexes {
-    /// Addresses that a claim names a holder of.
+    /// Addresses by the holders that their claims name.
     pub(super) held: Index<HolderRef, IpAddr>,
-    /// Addresses of a pool that a namespace holds or is about to.
+    /// Addresses of a pool that a namespace holds or is about to hold.
     pub(super) given: Index<Quota, IpAddr>,
-    /// Addresses whose holders have a sharing key, or are about to.
+    /// Addresses with a holder that has a sharing key, or is about to have it.
     pub(super) sharing: Index<String, IpAddr>,
-    /// Addresses of a pool that wait for deleted holders of a namespace, by when that ends.
+    /// Addresses of a pool that wait for deleted holders of a namespace, by expiry.
     pub(super) retained: Index<Quota, (Timestamp, IpAddr)>,
-    /// Addresses that are kept for a Service, or for any of a namespace, and have no holder.
+    /// Addresses without a holder that are reserved for one Service, or for any Service of a namespace.
     pub(super) kept: Index<(String, Option<String>), IpAddr>,
-    /// Reservations without a holder, by when they end.
+    /// Reservations without a holder, by expiry.
     pub(super) expiries: BTreeSet<(Timestamp, IpAddr)>,
 }
 
-/// What one address counts for.
+/// The index entries of one address.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Facts {
     held: Vec<HolderRef>,
@@ -44,8 +44,8 @@ pub(super) struct Facts {
     expires: Option<Timestamp>,
 }
 
-/// What an address counts for, by its claim and by what is in flight about it. Quotas and sharing count
-/// both: what is given up counts until it is, and what is taken counts from the beginning.
+/// The index entries of an address, from its claim and the call in flight. Quotas and sharing count
+/// both: an address counts from the planning of its take until its release is done.
 pub(super) fn facts(claim: Option<&Claim>, in_flight: Option<&InFlight>) -> Facts {
     let mut facts = Facts::default();
     if let Some(claim) = claim {
@@ -76,7 +76,7 @@ pub(super) fn facts(claim: Option<&Claim>, in_flight: Option<&InFlight>) -> Fact
 }
 
 impl Indexes {
-    /// An address counts for other things than it did.
+    /// Replaces the index entries of an address.
     pub(super) fn replace(
         &mut self,
         addr: IpAddr,
@@ -131,7 +131,7 @@ impl Indexes {
     }
 }
 
-/// What is among the first and not among the second.
+/// The items of the first list that are not in the second.
 fn gone<'a, T: PartialEq>(first: &'a [T], second: &'a [T]) -> impl Iterator<Item = &'a T> {
     first.iter().filter(|item| !second.contains(item))
 }

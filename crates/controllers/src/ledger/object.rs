@@ -1,4 +1,4 @@
-//! Claims as `IP` objects: how they are read, and how they are written.
+//! Reads claims from `IP` objects and writes them back.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use super::claim::{Claim, HolderEntry, Reservation, Tenure};
 use crate::object::{ObjectKey, Version, label, uid};
 
-/// The kind of pool an `IPGroup` is, as a claim's `spec.pool` names it.
+/// The kind of pool that is an `IPGroup`, as a claim's `spec.pool` names it.
 pub(crate) const IPGROUP: &str = "IPGroup";
 /// The same for a `GroupSegmentMapping`.
 pub(crate) const MAPPING: &str = "GroupSegmentMapping";
 
-/// Reads an `IP`; `None` if its name is no address: then it takes none.
+/// Reads an `IP`; `None` if its name is no address: such an object takes no address.
 pub(crate) fn read(object: &DeserializeGuard<IP>) -> Option<Claim> {
     let (metadata, spec) = match &object.0 {
         Ok(ip) => (&ip.metadata, Ok(&ip.spec)),
@@ -50,7 +50,7 @@ pub(crate) fn read(object: &DeserializeGuard<IP>) -> Option<Claim> {
 }
 
 fn tenure(holders: &[Holder]) -> Tenure {
-    // What is collected by trial gets room for four, and almost every claim has one holder.
+    // `map_while` alone would reserve room for four; almost every claim has one holder.
     let mut entries = Vec::with_capacity(holders.len());
     entries.extend(holders.iter().map_while(entry));
     if entries.len() == holders.len() {
@@ -84,14 +84,14 @@ fn entry(holder: &Holder) -> Option<HolderEntry> {
     })
 }
 
-/// The holder that a claim with an empty spec names: the original operator kept it in label and
+/// The holder of a claim with an empty spec: the original operator wrote it in a label and an
 /// annotation.
 fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
     let owner = metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_OWNER));
     let Some(owner) = owner else {
         return Tenure::Nobody("an IP object that names no holder".to_owned());
     };
-    // The owner text has no kind: with the label `gsm` it is a VirtualIP's.
+    // The owner annotation has no kind; with the label `gsm` the owner is a VirtualIP.
     let of_virtual_ip = label(metadata, LABEL_GSM).is_some();
     let kind = if of_virtual_ip { HolderKind::VirtualIp } else { HolderKind::Service };
     match ObjectKey::parse(owner) {
@@ -147,7 +147,7 @@ fn reserved_for(reservation: &Reservation) -> ReservedFor {
     }
 }
 
-/// The object of a claim that is not there yet.
+/// The object to create for a new claim.
 pub(crate) fn object(claim: &Claim) -> IP {
     let mut ip = IP::new(
         &name::of(claim.addr),
@@ -172,8 +172,8 @@ pub(crate) fn object(claim: &Claim) -> IP {
     ip
 }
 
-/// The patch that makes an existing object say all of this claim, at once, so that no reader ever sees
-/// a claim that is half of each.
+/// The patch that turns an existing object into this claim in one write, so that no reader sees a
+/// mixture of two claims.
 pub(crate) fn patch(claim: &Claim) -> Value {
     let object = |pairs: [(&str, Option<String>); 2]| -> Value {
         pairs.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect()
@@ -191,8 +191,7 @@ pub(crate) fn patch(claim: &Claim) -> Value {
     })
 }
 
-/// The first holder, as the original operator wrote it, and all of them in one column if there are
-/// several.
+/// The first holder, as the original operator wrote it, and a short list if there are several.
 fn annotations(claim: &Claim) -> [(&'static str, Option<String>); 2] {
     let holders = claim.holders();
     let owner = holders.first().map(|entry| entry.key.to_string());
@@ -201,8 +200,8 @@ fn annotations(claim: &Claim) -> [(&'static str, Option<String>); 2] {
     [(ANNOTATION_OWNER, owner), (ANNOTATION_HOLDERS, in_short)]
 }
 
-/// The labels by which claims are found. That of a `VirtualIP` is there in any case, though it may name
-/// no mapping: by it such claims are found when nothing else is left.
+/// The labels by which claims are found. A claim of a `VirtualIP` always has its label, even with an
+/// empty value: it may be the only way left to find such claims.
 fn labels(claim: &Claim) -> [(&'static str, Option<String>); 2] {
     let of_virtual_ip = claim.holders().iter().any(|entry| entry.kind == HolderKind::VirtualIp);
     let pool = claim.pool.as_ref();
@@ -214,7 +213,7 @@ fn labels(claim: &Claim) -> [(&'static str, Option<String>); 2] {
     [(LABEL_GSM, None), (LABEL_IPGROUP, group)]
 }
 
-/// The name of a pool of this kind, where it fits into a label.
+/// The name of a pool of this kind, if it is valid as a label value.
 fn label_of<'a>(pool: &'a PoolName, kind: &str) -> Option<&'a str> {
     let name = pool.as_str().strip_prefix(kind)?.strip_prefix('/')?;
     keys::ipgroup_label(name)

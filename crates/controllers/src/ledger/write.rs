@@ -1,4 +1,4 @@
-//! The calls that read and write claims: the only ones that do.
+//! The calls that read and write claims. No other code makes such calls.
 
 use std::{future::Future, net::IpAddr, sync::Arc};
 
@@ -18,18 +18,18 @@ use crate::{
 /// One guarded call about one claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
-    /// Create the claim: fails if anyone has the address.
+    /// Create the claim. Fails if the address already has one.
     Take { claim: Claim },
-    /// Make an existing claim say this, at exactly the version that it is of.
+    /// Replace an existing claim, at exactly the version that this one carries.
     ///
-    /// A claim that already names the holder is written all the same before the holder is published,
-    /// so that no operator that knew the old version can delete it.
+    /// Even a claim that already names the holder is written before the address is published, so that
+    /// no operator that knew the old version can delete it.
     Touch { claim: Claim },
-    /// Delete, at exactly this version, a claim that has no holder and whose reservation is over or
-    /// given up.
+    /// Delete, at exactly this version, a claim that has no holder and whose reservation has expired or
+    /// is given up.
     Expire { addr: IpAddr, uid: Arc<str>, version: Version },
-    /// Find out by a live read what became of a claim, of which we knew this version. "Not there"
-    /// is news only as long as nothing newer is known.
+    /// Read a claim live that was last known at this version. "Not found" counts only if nothing newer
+    /// is known by then.
     Read { addr: IpAddr, known: Option<Version> },
 }
 
@@ -66,7 +66,7 @@ impl Write {
                 let created = claims.create(&creating(), &object::object(claim)).await;
                 match created.map_err(|error| failure(&error)) {
                     Ok(ip) => answer(ip),
-                    // For a create this can only mean that the kind itself is missing.
+                    // A create gets this answer only if the kind itself is missing.
                     Err(Failure::NotFound) => Err(Failure::Refused(
                         "the API server does not know the kind IP; apply deploy/crds".to_owned(),
                     )),
@@ -86,12 +86,12 @@ impl Write {
     }
 }
 
-/// What a call about a claim told.
+/// The answer to a call about a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Claim(Claim),
     NoClaim,
-    /// The claim is deleted. The uid is that of its last holder, if it still exists.
+    /// The claim is deleted. The uid is that of its last holder, if that still exists.
     Released {
         by: Option<Arc<str>>,
     },
@@ -99,20 +99,20 @@ pub(crate) enum Answer {
     Kept,
 }
 
-/// What becomes of a claim that its last holder gave up.
+/// What happens to a claim when its last holder is released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// It is deleted, and the address is free.
     Free,
-    /// It is kept for whom an administrator reserved it.
+    /// It stays as the reservation that an administrator made.
     Reserve(Reservation),
-    /// It waits for an object of the same name if the holder is gone, though another may bear its
-    /// name by now, and is deleted otherwise.
+    /// If the holder is gone, even if a new object has its name by now, the claim waits for an object
+    /// of that name; otherwise it is deleted.
     RetainIfGone(Reservation),
 }
 
 impl Then {
-    /// The claim that is left when a holder gives it up and, being gone, does not come back for it.
+    /// The claim that is left when a holder that no longer exists is released; `None` if it is deleted.
     pub(crate) fn leaves(&self, claim: &Claim, holder: &HolderEntry) -> Option<Claim> {
         let others = claim.holders_without(holder);
         match self {
@@ -130,16 +130,16 @@ impl Then {
 /// A claim, and one of the holders that it names.
 pub(crate) type Held<'a> = (&'a Claim, &'a HolderEntry);
 
-/// What a live read tells of a holder.
+/// The result of a live read of a holder.
 pub(crate) struct Live {
     /// Whether the holder neither shows the address nor could want it.
     pub may_release: bool,
-    /// The uid of the object that bears the holder's name now.
+    /// The uid of the object that has the holder's name now.
     pub uid: Option<Arc<str>>,
 }
 
 /// A holder that must be read live before it loses an address. The rule is the same for all kinds of
-/// holders; what a holder shows and could want is not.
+/// holders; how to tell which addresses a holder shows or could want is not.
 pub(crate) trait LiveHolder: Sync {
     /// Reads the holder that an entry of a claim names.
     fn read(
@@ -149,10 +149,10 @@ pub(crate) trait LiveHolder: Sync {
     ) -> impl Future<Output = Result<Live, Failure>> + Send;
 }
 
-/// Takes one holder off a claim, and gives up the claim if it was the last.
+/// Removes one holder from a claim, and deletes or reserves the claim if that was the last.
 ///
-/// The order matters: the claim's version was known before, the holder is read now, and the write holds
-/// only for that very version.
+/// The order matters: the claim's version is known first, then the holder is read, and the write
+/// succeeds only at that version.
 pub(crate) async fn release(
     client: &Client,
     reader: &impl LiveHolder,

@@ -1,4 +1,4 @@
-//! Claims taken, touched and given up for a Service.
+//! Takes, touches and gives up claims for a Service.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,7 @@ impl Planner {
         effects.push(Effect::Claim { write, service: Some(service.key.clone()) });
     }
 
-    /// The claim on an address that a Service is to take.
+    /// The claim that a Service is to take on an address.
     pub(super) fn claim_for(
         &self,
         service: &ServiceView,
@@ -35,7 +35,7 @@ impl Planner {
         Claim::new(addr, Use::LoadBalancer, pool, holder)
     }
 
-    /// The address that a Service has and that this one, of another pool, is to take the place of.
+    /// The address of another pool that this one is to replace on a Service.
     fn replaced_by(&self, service: &ServiceView, addr: IpAddr) -> Option<IpAddr> {
         let family = Family::of(addr);
         let asked = service.request.is_about(family) || service.shows.contains(&addr);
@@ -47,8 +47,8 @@ impl Planner {
         shown.find(|shown| !asked && held(shown)).copied()
     }
 
-    /// Gives up an address that waits for a deleted Service, so that a Service of the same namespace
-    /// can have another.
+    /// Gives up an address that waits for a deleted Service, so that another Service of the namespace
+    /// can have one.
     pub(super) fn give_up(
         &mut self,
         key: &ObjectKey,
@@ -66,8 +66,8 @@ impl Planner {
         effects.extend(write.map(|write| Effect::Claim { write, service: None }));
     }
 
-    /// Enters in a claim what the Service wants by now, and the pool that has the address if none gave it
-    /// so far and it counts as given.
+    /// Writes what the Service wants now into its claim. If no pool is recorded as the giver and
+    /// `is_given` is set, the pool that contains the address is recorded.
     pub(super) fn touch(
         &mut self,
         service: &ServiceView,
@@ -86,7 +86,7 @@ impl Planner {
         let mut holders = claim.services().to_vec();
         if let Some(holder) = holders.iter_mut().find(|holder| holder.key == service.key) {
             if holder.is(service) && holder.seen.is_some() {
-                // What it asked for when it got the address tells what it asks for since.
+                // The pools it asked for back then are compared with those it asks for now.
                 new.asked_pools.clone_from(&holder.asked_pools);
                 new.replaces = holder.replaces;
             }
@@ -95,14 +95,14 @@ impl Planner {
             new.replaces = self.replaced_by(service, claim.addr);
             holders.push(new);
         }
-        // One with an end is for the next to come; one without is for good.
+        // A reservation that expires ends with its first holder; one that does not stays.
         let end_reservation = claim.reserved.as_ref().is_some_and(|kept| kept.expires.is_some());
         let is_extra_family = service.extra_family == Some(Family::of(claim.addr));
         let of_its_pool = || Some(self.world.ledger.book.pool_of(claim.addr)?.name.clone());
         let is_given = is_given && !is_extra_family;
         let pool = claim.pool.clone().or_else(|| of_its_pool().filter(|_| is_given));
         self.progress.begin_call(&service.key);
-        // Of no pool so far, it is of that of the Service that joins.
+        // A claim without a pool gets the one that contains the address.
         let write = self.world.ledger.touch(Claim {
             purpose: Use::LoadBalancer,
             pool,
@@ -113,8 +113,8 @@ impl Planner {
         effects.push(Effect::Claim { write, service: Some(service.key.clone()) });
     }
 
-    /// Whether an address that a Service has or inherits counts as given by the pool that has it now. What
-    /// was taken of no pool stays so, also for the next Service of the same name.
+    /// Whether an address that a Service has or inherits counts as given by the pool that contains it.
+    /// One taken without a pool stays so, even for the next Service of the same name.
     pub(super) fn is_given(service: &ServiceView, claim: &Claim) -> bool {
         let mut before = claim.services().iter().filter(|holder| holder.key == service.key);
         !before.any(|holder| holder.seen.is_some())

@@ -1,7 +1,7 @@
-//! What is looked at before it is acted on, because our memory of it may be older than the cluster.
+//! Live reads that must happen before a decision, because our memory may be older than the cluster.
 //!
 //! Guards catch a write whose object has changed. They do not catch one that is right for its object
-//! and wrong because of another: these two rules do.
+//! and wrong because of another object; these two rules do.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,21 +14,21 @@ use landfall_ipam::Family;
 use super::{Claim, Planner, ServiceView};
 use crate::object::{ObjectKey, Version};
 
-/// What was looked at, and why.
+/// The live reads that decisions wait for, and those that are done.
 #[derive(Debug, Default)]
 pub(super) struct PendingReads {
-    /// Services that wait for a look at the claim on an address they show, each at a version.
+    /// Services that wait for a live read of the claim on an address they show, each at a version.
     confirming: BTreeMap<IpAddr, BTreeMap<ObjectKey, Version>>,
     /// Addresses that a Service showed at a version, and whose claims were read after that.
     confirmed: BTreeMap<ObjectKey, (Version, BTreeSet<IpAddr>)>,
-    /// What a claim says it has seen of a Service that we know at an older version only.
+    /// The newer version of a Service that a claim says it has seen.
     seen: BTreeMap<ObjectKey, Version>,
-    /// The same after a look, with the version that was found.
+    /// The same after a live read, with the version that it found.
     looked: BTreeMap<ObjectKey, (Version, Version)>,
 }
 
 impl PendingReads {
-    /// A Service is at another version, or gone.
+    /// A Service has a new version, or is gone.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.confirmed.remove(key);
         self.looked.remove(key);
@@ -36,11 +36,11 @@ impl PendingReads {
 }
 
 impl Planner {
-    /// Whether it is certain that addresses which a Service is to show no longer, though its user
+    /// Whether a live read has confirmed that addresses to be withdrawn from a Service, though its user
     /// asked for no others, are not rightly its own.
     ///
-    /// The mirror image of a release: the version of the Service is known, then the claim is read, and
-    /// the withdrawal holds only for that version. If not, the look is asked for here.
+    /// The mirror image of a release: the Service's version is known, then the claim is read, and the
+    /// withdrawal succeeds only at that version. If the read is missing, it is scheduled here.
     pub(super) fn is_withdrawal_confirmed(
         &mut self,
         service: &ServiceView,
@@ -83,13 +83,13 @@ impl Planner {
         }
     }
 
-    /// Whether the Service is known at least as well here as to whoever wrote the claim last. If not,
-    /// a look is asked for: what a claim says of a Service never goes back.
+    /// Whether our view of the Service is at least as new as that of the last writer of the claim. If
+    /// not, a live read is scheduled: the version that a claim records never goes back.
     pub(super) fn is_no_older_than(&mut self, service: &ServiceView, claim: &Claim) -> bool {
         let of_name = claim.services().iter().filter(|holder| holder.key == service.key);
         let Some(seen) = of_name.filter_map(|holder| holder.seen).max() else { return true };
         let key = &service.key;
-        // In a cluster that was restored from a backup all versions are lower than the claims say.
+        // After a restore from a backup all versions are lower than the claims say.
         let looked = self.pending_reads.looked.get(key) == Some(&(service.version, seen));
         if seen <= service.version || looked {
             return true;
@@ -99,7 +99,7 @@ impl Planner {
         false
     }
 
-    /// A Service was read.
+    /// A live read of a Service has ended.
     pub(super) fn looked_at(&mut self, key: &ObjectKey) {
         let Some(seen) = self.pending_reads.seen.remove(key) else { return };
         match self.world.services.get(key) {

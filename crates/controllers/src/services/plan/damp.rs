@@ -1,5 +1,5 @@
-//! Patience with somebody who keeps undoing what we write: another program that serves the same
-//! Services, or another operator that knows other pools.
+//! Delays writes that another program keeps undoing, such as one that serves the same Services or
+//! another operator with other pools.
 
 use std::{
     collections::BTreeMap,
@@ -10,22 +10,22 @@ use std::{
 use super::Now;
 use crate::{backoff::Backoff, object::ObjectKey};
 
-/// What is said again only after this long is not said again.
+/// A write is forgotten after this time, and no longer counts as repeated.
 const MEMORY: Duration = Duration::from_mins(5);
-/// How often the same may be said without waiting: whoever wiped it may have meant it once.
+/// How often a write may be repeated without a delay: one undo may have been intended.
 const FREE: u32 = 3;
-/// Entries kept before old ones are looked for.
+/// Entries kept before old ones are pruned.
 const FEW: usize = 1024;
 
-/// When something was written last.
+/// The last time of a write.
 #[derive(Debug)]
 struct Last {
     at: Duration,
-    /// How often it was written before.
+    /// How often it was repeated.
     again: u32,
 }
 
-/// What was written lately, by Service and by what it was. A withdrawal and what follows it are two.
+/// Recent writes, by Service and content. A withdrawal and the write after it are two entries.
 #[derive(Debug, Default)]
 pub(super) struct Damper {
     lately: BTreeMap<(ObjectKey, u64), Last>,
@@ -33,7 +33,7 @@ pub(super) struct Damper {
 }
 
 impl Damper {
-    /// Until when to wait before this is written, because it was written and undone too often.
+    /// The uptime until which this write must wait, if it was made and undone too often.
     pub(super) fn hold(&mut self, key: &ObjectKey, what: impl Hash, now: Now) -> Option<Duration> {
         let mut hasher = DefaultHasher::new();
         what.hash(&mut hasher);

@@ -1,10 +1,10 @@
-//! What is due by the clock alone: tries after a failure, live reads, reservations that end.
+//! Work that only the clock triggers: retries after failures, live reads, expiring reservations.
 
 use std::time::Duration;
 
 use super::{Effect, Now, Planner};
 
-/// Whoever tries on behalf of all waits no longer than after so many tries.
+/// The Service that probes on behalf of all waits no longer than after this many tries.
 pub(super) const PROBE_TRIES: u32 = 3;
 
 impl Planner {
@@ -40,7 +40,7 @@ impl Planner {
         }
     }
 
-    /// Ends reservations whose time is over.
+    /// Ends reservations that have expired.
     pub(super) fn plan_expiries(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let writes = self.world.ledger.expire_due(now).into_iter();
         effects.extend(writes.map(|write| Effect::Claim { write, service: None }));

@@ -1,4 +1,4 @@
-//! Addresses that became free, and whose turn it is to have them.
+//! Gives freed addresses to waiting Services, oldest first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,11 +10,11 @@ use landfall_ipam::{Family, PoolName};
 use super::{Effect, Now, Planner, Write};
 use crate::services::waiting::Turn;
 
-/// Addresses that nobody has taken yet, by who could wait for them.
+/// Freed addresses that are not taken yet, by the Services that could wait for them.
 #[derive(Debug, Default)]
 struct Freed {
     by_pool: BTreeMap<(PoolName, Family), BTreeSet<IpAddr>>,
-    /// Those that somebody asks for.
+    /// Those that some Service asks for by address.
     asked: BTreeSet<IpAddr>,
 }
 
@@ -29,10 +29,10 @@ impl Freed {
 }
 
 impl Planner {
-    /// Gives addresses that became free to the oldest that can use them.
+    /// Gives freed addresses to the oldest Services that can use them.
     ///
-    /// One Service after the other, not one address after the other: whoever needs two would
-    /// otherwise take the second from somebody older.
+    /// Goes by Service, not by address: otherwise a Service that needs two addresses would take the
+    /// second from an older Service.
     pub(super) fn serve_freed(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let addrs = std::mem::take(&mut self.freed);
         let mut freed = Freed::default();
@@ -50,8 +50,8 @@ impl Planner {
         }
         let mut last: Option<Turn> = None;
         while let Some(turn) = self.next_turn(&freed, last.as_ref()) {
-            // Somebody older may have been woken for another reason: a quota, an address kept for
-            // him.
+            // An older Service may have been woken for another reason, such as a quota or a
+            // reservation.
             let older = self.woken.first().filter(|woken| **woken < turn).cloned();
             if let Some(woken) = older {
                 self.woken.remove(&woken);
@@ -64,7 +64,7 @@ impl Planner {
         self.woken.clear();
     }
 
-    /// The oldest that could use one of these addresses and that comes after `last`.
+    /// The oldest Service after `last` that could use one of these addresses.
     fn next_turn(&self, freed: &Freed, last: Option<&Turn>) -> Option<Turn> {
         let pools = freed.by_pool.keys().filter_map(|pool| self.waiting.next_for_pool(pool, last));
         let asked = freed.asked.iter().filter_map(|addr| self.waiting.next_for(*addr, last));

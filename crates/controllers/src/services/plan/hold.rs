@@ -1,6 +1,6 @@
 //! Addresses held for a waiting Service while its status write is in flight.
 //!
-//! A Service that waits says why, and the write that says so may be in flight when an address becomes
+//! The write of the condition that says why a Service waits may be in flight when an address becomes
 //! free. The address is held for it, so that no younger Service gets it for being answered faster.
 
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::{
 use crate::object::ObjectKey;
 
 impl Planner {
-    /// Holds what a waiting Service would take now, were no call about it in flight.
+    /// Holds the addresses that a waiting Service would take if no call about it were in flight.
     pub(super) fn hold_for(&mut self, key: &ObjectKey, now: Now) {
         let is_delayed = self.progress.is_delayed(key, now);
         let waits = self.waiting.contains(key) && !is_delayed;
@@ -27,7 +27,7 @@ impl Planner {
         self.drop_hold(key);
         let service = with_terms(&self.world, service);
         let Decision::Take(takes) = decide::decide(&self.world, &service) else { return };
-        // An address with a claim is kept by the claim.
+        // An address with a claim needs no hold.
         let takes = takes.into_iter().filter(|(addr, _)| self.world.claim(*addr).is_none());
         let takes: Vec<_> = takes.collect();
         let mut held = Vec::new();
@@ -47,7 +47,7 @@ impl Planner {
         self.progress.held(key).map(|(_, held)| held.clone()).unwrap_or_default()
     }
 
-    /// Holds nothing for a Service any more: it takes what it wants, or no longer wants it.
+    /// Ends all holds of a Service: it takes the addresses, or no longer wants them.
     pub(super) fn drop_hold(&mut self, key: &ObjectKey) {
         for addr in self.progress.set_held(key, None) {
             self.world.ledger.drop_hold(addr);

@@ -1,4 +1,4 @@
-//! What changed in the ledger, and which Services it concerns.
+//! Takes in changes of the ledger and marks the Services they concern.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::{Claim, Planner};
 use crate::ledger::Change;
 
 impl Planner {
-    /// Takes in what changed in the ledger.
+    /// Takes in the changes of the ledger.
     pub(super) fn on_ledger_changes(&mut self) {
         for change in self.world.ledger.take_changes() {
             match change {
@@ -15,8 +15,8 @@ impl Planner {
                     self.world.externals.recheck(&namespace);
                     let limit = self.world.limit_of(&pool, &namespace);
                     let limit = limit.and_then(|limit| usize::try_from(limit).ok());
-                    // The namespace may hold no more: those of it that wait for the pool have that to
-                    // say.
+                    // The namespace has reached its quota: its Services that wait for the pool must say
+                    // so.
                     if limit.is_some_and(|limit| limit <= self.world.count_of(&pool, &namespace)) {
                         self.wake(self.waiting.in_namespace(&namespace));
                     }
@@ -24,8 +24,8 @@ impl Planner {
                 Change::Returned(pool, namespace) => {
                     self.world.externals.recheck(&namespace);
                     if self.world.limit_of(&pool, &namespace).is_some() {
-                        // All of them: the oldest may be unable to use it for another reason. To
-                        // those that could share no pool says that a quota is in the way.
+                        // All, because the oldest may be unable to use it for another reason. Services
+                        // that could share are not listed under the quota.
                         self.wake(self.waiting.sharing_in_namespace(&namespace));
                         self.wake(self.waiting.under_quota(&(pool, namespace)));
                     }
@@ -37,8 +37,8 @@ impl Planner {
         }
     }
 
-    /// A claim was made, changed or deleted: its holders need looking after, and Services that wait for
-    /// the address have something to say.
+    /// A claim was created, changed or deleted: its holders are decided about again, and so are the
+    /// Services that wait for the address.
     fn claim_changed(&mut self, addr: IpAddr, before: Option<&Claim>) {
         let now = self.world.claim(addr);
         let is_gone = now.is_none();
@@ -47,7 +47,7 @@ impl Planner {
         for key in keys {
             self.repair.recheck(&key);
             self.mark(&key);
-            // What was known of a missing Service is of no use once nothing is claimed in its name.
+            // The record of a missing Service is useless once no claim names it.
             if !self.world.ledger.has_service(&key) {
                 self.absent.forget(&key);
             }
@@ -63,8 +63,8 @@ impl Planner {
         }
     }
 
-    /// Something became of an address. A Service that waits for it is told what; one that it is kept
-    /// for, or that waits under the sharing key of a holder, may be able to have it now.
+    /// The state of an address changed. A Service that waits for it is told; one that it is reserved
+    /// for, or that waits with the sharing key of a holder, may be able to have it now.
     pub(super) fn wake_about(&mut self, addr: IpAddr) {
         let mut turns = self.waiting.for_address(addr);
         if let Some(claim) = self.world.claim(addr) {
@@ -91,13 +91,13 @@ impl Planner {
         }
     }
 
-    /// Brings the book in line with what is known of one address.
+    /// Updates the book with what is known of one address.
     pub(super) fn settle(&mut self, addr: IpAddr) {
         self.world.ledger.settle(addr);
         self.on_ledger_changes();
     }
 
-    /// Those who have an address are decided about again.
+    /// Marks the holders of an address for decision.
     pub(super) fn mark_holders(&mut self, addr: IpAddr) {
         let holders = self.world.claim(addr).map(Claim::services).unwrap_or_default();
         let keys: Vec<_> = holders.iter().map(|holder| holder.key.clone()).collect();

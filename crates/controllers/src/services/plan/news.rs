@@ -1,4 +1,4 @@
-//! What watches tell, taken in.
+//! Takes in the events of all watches.
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -21,30 +21,30 @@ const EXTERNAL_IGNORED: &str = "ExternalIPIgnored";
 const TOLD: usize = 3;
 
 impl Watched<ForeignAddress, Vec<IpAddr>> {
-    /// A foreign address without addresses need not be remembered.
+    /// An object without addresses need not be remembered.
     pub(crate) fn has(who: ForeignAddress, version: Version, addrs: Vec<IpAddr>) -> Self {
         if addrs.is_empty() { Self::Gone(who, version) } else { Self::Present(who, version, addrs) }
     }
 }
 
-/// Everything the planner is told by watches.
+/// An event of a watch, for the planner.
 #[derive(Debug)]
 pub(in crate::services) enum News {
     Claims(Watched<IpAddr, Claim>),
     Services(Watched<ObjectKey, ServiceView>),
-    /// What replaced operators left on Services.
+    /// Services with marks that replaced operators left on them.
     Leftovers(Watched<ObjectKey, Leftover>),
     Pools(PoolSource, Watched<PoolName, Box<PoolView>>),
     /// Namespaces and their labels.
     Namespaces(Watched<String, BTreeMap<String, String>>),
     /// The ranges of `ServiceCIDR`s. Listed before Services.
     ServiceRanges(Watched<String, AddrSet>),
-    /// Addresses that others have.
+    /// Addresses of objects outside the ledger.
     ForeignAddresses(ForeignKind, Watched<ForeignAddress, Vec<IpAddr>>),
 }
 
 impl Planner {
-    /// Takes in what a watch told.
+    /// Takes in an event of a watch.
     pub(in crate::services) fn on_news(&mut self, news: News) {
         match news {
             News::Claims(watched) => {
@@ -92,7 +92,7 @@ impl Planner {
                 continue;
             }
             if self.world.ledger.shown.insert(*addr, key.clone()) {
-                // Those who have it may have that to say.
+                // Its holders may have to report it.
                 self.mark_holders(*addr);
             }
         }
@@ -140,8 +140,8 @@ impl Planner {
         }
     }
 
-    /// Nothing is left on a Service to be taken off. What waited for that may go on, also where our own
-    /// call seemed to fail.
+    /// A Service has no leftovers any more. Work that waited for that goes on, even if our own call
+    /// seemed to fail.
     fn leftover_gone(&mut self, key: &ObjectKey) {
         self.progress.set_clean_up_delay(key, None);
         self.mark(key);
@@ -169,7 +169,7 @@ impl Planner {
     /// There is a newer version of a pool.
     fn pool_put(&mut self, name: PoolName, old: Option<PoolView>) {
         let Some(pool) = self.world.pool(&name) else { return };
-        // Our own status writes change nothing either.
+        // Our own status writes do not count as changes.
         self.pools_changed |= !old.is_some_and(|old| pool.is_same_as(&old));
         self.pool_statuses.entry(name).or_default();
         self.status_dirty = true;
@@ -203,8 +203,8 @@ impl Planner {
         }
     }
 
-    /// Leaves out `ClusterIPs` that a `ServiceCIDR` covers: its range keeps them from being given, at no
-    /// cost per Service, and the API server keeps it for as long as a `ClusterIP` lies in it.
+    /// Leaves out `ClusterIPs` that a `ServiceCIDR` covers: its range keeps them from being given, at
+    /// no cost per Service, and the API server keeps the range while a `ClusterIP` is in it.
     fn beyond_service_ranges(
         &self,
         watched: Watched<ForeignAddress, Vec<IpAddr>>,
@@ -248,16 +248,16 @@ impl Planner {
         }
     }
 
-    /// Somebody outside the ledger has an address, or has it no more.
+    /// An object outside the ledger has an address, or no longer has it.
     fn outside_changed(&mut self, addr: IpAddr) {
         self.settle(addr);
         self.wake_about(addr);
-        // A VirtualIP may have kept a claim that nobody else wants.
+        // A VirtualIP may have kept a claim that no Service wants.
         self.mark_holders(addr);
     }
 
-    /// Weighs which addresses in `spec.externalIPs` count as taken, and tells Services about those that
-    /// do not.
+    /// Decides which addresses in `spec.externalIPs` count as taken, and tells Services about those
+    /// that do not.
     pub(super) fn weigh_externals(&mut self, out: &mut Plan<Effect>) {
         let weighed = self.world.weigh_externals();
         for addr in weighed.changed {

@@ -1,4 +1,4 @@
-//! What pools say of themselves.
+//! Plans the status writes of pools, and events about odd or wrong pool definitions.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,11 +7,11 @@ use landfall_ipam::Reason;
 use super::{Effect, Now, Plan, Planner, PoolView, STATUS_INTERVAL, status};
 use crate::event::Event;
 
-/// The reason of an event about something in a pool's words that is not as it was meant, though the
-/// pool can be used.
+/// The reason of an event about a part of a pool's definition that is probably a mistake, though the
+/// pool is usable.
 const WARNED: &str = "PoolWarning";
 
-/// How far the status of a pool is.
+/// The progress of a pool's status writes.
 #[derive(Debug, Default)]
 pub(super) struct PoolStatus {
     /// The uptime before which it is not written again.
@@ -19,7 +19,7 @@ pub(super) struct PoolStatus {
     pub(super) in_flight: bool,
     /// Writes that failed in a row.
     pub(super) failed: u32,
-    /// Events about what is odd in the pool's spec, so that each is told once.
+    /// Events already sent about the pool's definition, so that each is sent once.
     told: BTreeSet<String>,
 }
 
@@ -73,7 +73,7 @@ impl Planner {
     }
 }
 
-/// What there is to tell about a pool's own words that was not told before.
+/// The events about a pool's definition that were not sent yet.
 fn events(view: &PoolView, told: &mut BTreeSet<String>) -> impl Iterator<Item = Event> {
     let problem = status::problem(view).map(|problem| (Reason::PoolInvalid.as_str(), problem));
     let warnings = view.unreadable.iter().chain(&view.warnings);

@@ -1,4 +1,4 @@
-//! How far the work on each Service is: calls in flight, reads that are due, waits after failures.
+//! The progress of each Service: calls in flight, reads that are due, delays after failures.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use crate::{
     object::{ObjectKey, Version},
 };
 
-/// What a Service is engaged in.
+/// The call that a Service has in flight, due or to wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -22,19 +22,19 @@ enum Stage {
     AwaitsAddress,
     /// A live read is due at this uptime.
     ReadDue(Duration),
-    /// So many calls are in flight. A live read may be due when they have ended.
+    /// This many calls are in flight. A live read may be due when they have ended.
     Calling { calls: u32, read_at: Option<Duration> },
 }
 
-/// Everything that is under way or due for one Service. A Service without any has none.
+/// Everything that is in flight or due for one Service. An idle Service has no entry.
 #[derive(Debug, Default, PartialEq)]
 struct Progress {
     stage: Stage,
     /// Live reads that failed in a row.
     failed_reads: u32,
-    /// The wait after failed writes, and what the API server refused if it did.
+    /// The delay after failed writes, and the refusal if the API server refused one.
     write: Option<(Backoff, Option<Refusal>)>,
-    /// The wait after failed tries to take off what was left on the Service. It holds up nothing else.
+    /// The delay after failed attempts to remove leftovers from the Service. It delays nothing else.
     clean_up: Option<Backoff>,
     /// Addresses held for the Service until its call has ended, and the version at which it wanted them.
     held: Option<(Version, Vec<IpAddr>)>,
@@ -50,11 +50,11 @@ impl Progress {
     }
 }
 
-/// The progress of every Service for which something is under way or due.
+/// The progress of every Service for which anything is in flight or due.
 #[derive(Debug, Default)]
 pub(super) struct Progresses {
     of: BTreeMap<ObjectKey, Progress>,
-    /// Services by when something is due for them.
+    /// Services by the times at which something is due for them.
     due: BTreeSet<(Duration, ObjectKey)>,
     /// Services that wait for a call about an address to end.
     awaiting: BTreeSet<ObjectKey>,
@@ -63,7 +63,7 @@ pub(super) struct Progresses {
 }
 
 impl Progresses {
-    /// Changes the progress of a Service. The indexes follow.
+    /// Changes the progress of a Service and updates the indexes.
     fn edit<R>(&mut self, key: &ObjectKey, change: impl FnOnce(&mut Progress) -> R) -> R {
         let mut progress = self.of.remove(key).unwrap_or_default();
         for at in progress.dues() {
@@ -130,7 +130,7 @@ impl Progresses {
         });
     }
 
-    /// Has a Service read live at this uptime, or earlier if that was asked for before.
+    /// Schedules a live read of a Service at this uptime, unless an earlier one is scheduled.
     pub(super) fn read_at(&mut self, key: &ObjectKey, at: Duration) {
         self.edit(key, |progress| {
             progress.stage = match progress.stage {
@@ -144,7 +144,7 @@ impl Progresses {
         });
     }
 
-    /// Has a Service read a while after a call about it failed, and later each time.
+    /// Schedules a live read of a Service after a failed call, with a growing delay.
     pub(super) fn read_later(&mut self, key: &ObjectKey, failure: &Failure, now: Now) {
         let tries = self.of.get(key).map_or(0, |progress| progress.failed_reads);
         let delay = Backoff::after(tries, now).at_least(failure.asked_to_wait(), now);
@@ -152,14 +152,14 @@ impl Progresses {
         self.read_at(key, delay.until.unwrap_or(now.uptime));
     }
 
-    /// A live read of a Service went through, or was not sent.
+    /// A live read of a Service succeeded, or was not sent.
     pub(super) fn forget_failed_reads(&mut self, key: &ObjectKey) {
         if self.of.get(key).is_some_and(|progress| progress.failed_reads > 0) {
             self.edit(key, |progress| progress.failed_reads = 0);
         }
     }
 
-    /// Services that are to be read now. Each has a call in flight from now on.
+    /// Services whose live read is due. Each has a call in flight from now on.
     pub(super) fn take_reads(&mut self, now: Now) -> Vec<ObjectKey> {
         let due = self.due.iter().take_while(|(at, _)| *at <= now.uptime);
         let reads =
@@ -186,7 +186,7 @@ impl Progresses {
         self.awaiting.contains(key)
     }
 
-    /// A call about an address has ended: gives back the Services that waited for any.
+    /// A call about an address has ended: returns the Services that waited for any such call.
     pub(super) fn take_awaiting(&mut self) -> BTreeSet<ObjectKey> {
         let keys = std::mem::take(&mut self.awaiting);
         for key in &keys {
@@ -195,8 +195,8 @@ impl Progresses {
         keys
     }
 
-    /// The wait after failed writes of a Service, and what the API server refused. It is remembered
-    /// after its end, until a write goes through.
+    /// The delay after failed writes of a Service, and the refusal if there was one. It is remembered
+    /// after its end, until a write succeeds.
     pub(super) fn write_delay(&self, key: &ObjectKey) -> Option<&(Backoff, Option<Refusal>)> {
         self.of.get(key)?.write.as_ref()
     }
@@ -215,14 +215,14 @@ impl Progresses {
         self.edit(key, |progress| progress.write = Some((delay, refused)));
     }
 
-    /// A write of a Service went through, or the Service is gone.
+    /// A write of a Service succeeded, or the Service is gone.
     pub(super) fn end_write_delay(&mut self, key: &ObjectKey) {
         if self.write_delay(key).is_some() {
             self.edit(key, |progress| progress.write = None);
         }
     }
 
-    /// Lets writes be tried again that had to wait.
+    /// Ends the delays of all failed writes.
     pub(super) fn retry_writes(&mut self) {
         let delayed = self.of.iter().filter(|(_, progress)| progress.write.is_some());
         let keys: Vec<_> = delayed.map(|(key, _)| key.clone()).collect();
@@ -235,7 +235,7 @@ impl Progresses {
         }
     }
 
-    /// The wait after failed tries to clean up a Service.
+    /// The delay after failed attempts to clean up a Service.
     pub(super) fn clean_up_delay(&self, key: &ObjectKey) -> Option<Backoff> {
         self.of.get(key)?.clean_up
     }
@@ -246,8 +246,7 @@ impl Progresses {
         }
     }
 
-    /// Services whose waits are over from now on. What was refused is forgotten, so that it is tried
-    /// again.
+    /// Services whose delays end now. Refusals are forgotten, so that the writes are tried again.
     pub(super) fn end_delays(&mut self, now: Now) -> Vec<ObjectKey> {
         let due = self.due.iter().take_while(|(at, _)| *at <= now.uptime);
         let keys: BTreeSet<_> = due.map(|(_, key)| key.clone()).collect();
@@ -278,7 +277,7 @@ impl Progresses {
         self.of.get(key)?.held.as_ref()
     }
 
-    /// Replaces the addresses that are held for a Service; gives back those before.
+    /// Replaces the addresses that are held for a Service; returns the previous ones.
     pub(super) fn set_held(
         &mut self,
         key: &ObjectKey,

@@ -1,4 +1,4 @@
-//! What a Service is to show and say, written where it belongs.
+//! Writes a Service's addresses and condition to its status or to kube-vip's annotation.
 
 use std::{hash::Hash, net::IpAddr, sync::Arc};
 
@@ -9,19 +9,19 @@ use super::{
 use crate::{backoff::Backoff, object::ObjectKey};
 
 impl Planner {
-    /// Whether a Service shows exactly these addresses where it should. In which order is its own
-    /// business, and so is an annotation that its user must mend first.
+    /// Whether a Service shows exactly these addresses in the right place, in any order. An annotation
+    /// that its user must correct first is left alone.
     pub(super) fn is_shown(&self, service: &ServiceView, addrs: &[IpAddr]) -> bool {
         let same = !service.ingress_has_hostname
             && service.shows.len() == addrs.len()
             && addrs.iter().all(|addr| service.shows.contains(addr));
-        // Who shows nothing shows nothing anywhere.
+        // Without addresses the place does not matter.
         let in_place = || decide::place(&self.world, service, addrs) == service.place;
         service.annotation_unreadable || (same && (addrs.is_empty() || in_place()))
     }
 
-    /// Writes what the Service is to show and say, if it differs; says whether it does. What is
-    /// `None` stays as it is.
+    /// Writes the addresses and the condition if they differ; returns whether they do. `None` leaves a
+    /// part unchanged.
     pub(super) fn publish(
         &mut self,
         service: &ServiceView,
@@ -32,7 +32,7 @@ impl Planner {
     ) -> bool {
         let place = decide::place(&self.world, service, shown.as_deref().unwrap_or_default());
         let hides = |addrs: &[IpAddr]| service.shows.iter().any(|addr| !addrs.contains(addr));
-        // What its user wrote and may not have bears no mark of ours.
+        // An address that its user wrote and may not have gets no label of ours.
         let had = |addr: &IpAddr| {
             let claim = self.world.claim(*addr);
             decide::is_lease(*addr) || claim.is_some_and(|claim| claim.holder(service).is_some())
@@ -41,7 +41,7 @@ impl Planner {
             && self.world.annotated.classes.include(service.class.as_ref())
             && service.shows.iter().any(had);
         match place {
-            // Once it is annotated, its status is another's. What must go from there goes before.
+            // After this kube-vip owns the status. Addresses that must go from there go first.
             Place::Annotation
                 if service.place == Place::Status && shown.as_deref().is_some_and(hides) =>
             {
@@ -57,8 +57,8 @@ impl Planner {
         }
     }
 
-    /// Says that a write was refused, in the status whatever kind of Service it is: another write of
-    /// the Service itself would be refused again at once.
+    /// Says in the status, for every kind of Service, that a write was refused: another write of the
+    /// Service itself would be refused again at once.
     pub(super) fn tell_refused(
         &mut self,
         service: &ServiceView,
@@ -80,14 +80,14 @@ impl Planner {
         if self.is_held_back(&service.key, (addrs.as_deref(), said), now) {
             return true;
         }
-        // Only what a pool chose goes where the pool says.
+        // The pool's interface is only for addresses that the pool chose.
         let given = service.shows.is_empty() && service.request == Request::Any;
         let claims = addrs.iter().flatten().filter_map(|addr| self.world.claim(*addr));
         let mut pools = claims.filter_map(|claim| self.world.pool(claim.pool.as_ref()?));
         let pool = pools.find(|pool| pool.map.is_some()).filter(|_| given);
         let interface = pool.and_then(|pool| pool.interface(service.key.namespace()));
         let interface = interface.map(Arc::from);
-        // A condition that is there already is written next, and tells it then.
+        // If there is a condition already, it is written next, and the event comes with it.
         let event = said.and_then(|said| said.event(service));
         let event = event.filter(|_| status::says_nothing(service));
         self.progress.begin_call(&service.key);
@@ -103,7 +103,7 @@ impl Planner {
         true
     }
 
-    /// Whether the same was written for a Service and undone too often, so that it must wait.
+    /// Whether the same write was made for a Service and undone too often, so that it must wait.
     pub(super) fn is_held_back(&mut self, key: &ObjectKey, what: impl Hash, now: Now) -> bool {
         let Some(until) = self.damper.hold(key, what, now) else { return false };
         let delay = Backoff { until: Some(until), tries: 0 };
@@ -111,7 +111,7 @@ impl Planner {
         true
     }
 
-    /// Takes our condition off a Service that is none of ours; says whether there is one.
+    /// Removes our condition from a Service that is not ours; returns whether it had one.
     pub(super) fn retract(
         &mut self,
         service: &ServiceView,
@@ -144,7 +144,7 @@ impl Planner {
     ) -> bool {
         let mut conditions = service.conditions.clone();
         let changed = said.is_some_and(|said| said.write(&mut conditions, now.wall));
-        // A Service that came to us with its address is not written just to say that all is well.
+        // An adopted Service is not written just to say that all is well.
         let as_it_came = said.is_some_and(ConditionText::is_plain) && status::says_nothing(service);
         if ingress.is_none() && (!changed || as_it_came) {
             return false;

@@ -1,4 +1,4 @@
-//! Reminders: a Service that waits says why again, so that `kubectl describe` never shows nothing.
+//! Reminders: repeats the event that says why a Service waits, before the API server forgets it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,21 +8,21 @@ use std::{
 use super::{Effect, Now, Plan, Planner, status};
 use crate::object::ObjectKey;
 
-/// When a Service is reminded of for the first time. The event that told it first is there until then.
+/// The delay of the first reminder. The first event is visible until then.
 const FIRST: Duration = Duration::from_mins(5);
-/// The API server forgets events after an hour unless told otherwise.
+/// By default the API server forgets events after an hour.
 const LONGEST: Duration = Duration::from_mins(55);
 
-/// When Services that wait say so again.
+/// The waiting Services and when their reminders are due.
 #[derive(Debug, Default)]
 pub(super) struct Reminders {
     due: BTreeSet<(Duration, ObjectKey)>,
-    /// When each is due, and how long it waited for that.
+    /// When each reminder is due, and how long the interval before it was.
     at: BTreeMap<ObjectKey, (Duration, Duration)>,
 }
 
 impl Reminders {
-    /// A Service waits, perhaps for a while already.
+    /// A Service waits. It may have waited before.
     pub(super) fn begin(&mut self, key: &ObjectKey, now: Now) {
         if !self.at.contains_key(key) {
             self.schedule(key, FIRST, now);
@@ -48,7 +48,7 @@ impl Reminders {
 }
 
 impl Planner {
-    /// Tells again why Services wait, less and less often.
+    /// Repeats why Services wait, at growing intervals.
     pub(super) fn remind(&mut self, now: Now, out: &mut Plan<Effect>) {
         while let Some((key, waited)) = self.reminders.take_due(now) {
             if !self.waiting.contains(&key) {

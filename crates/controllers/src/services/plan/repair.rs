@@ -1,7 +1,7 @@
 //! Repair: at the start and on a slow timer, inconsistencies are reported and then fixed.
 //!
-//! A fix is nothing of its own. What the watches tell is decided about at once; repair finds what
-//! they did not tell, and has it decided about again.
+//! A fix is no separate action: the watches trigger decisions at once, and repair finds the changes
+//! that they missed and triggers those decisions again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,51 +22,51 @@ use crate::{
 
 /// How often everything is compared.
 const EVERY: Duration = Duration::from_mins(10);
-/// How soon again after something was found that was not there before.
+/// The delay of the next round after findings, or anything they concern, changed.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Services that one round after the first fixes.
+/// Services that one round fixes, except the first round.
 const BUDGET: usize = 500;
-/// How long a report may take before the fix comes all the same.
+/// How long a fix waits for its report.
 const REPORT_DEADLINE: Duration = Duration::from_secs(5);
 /// Examples in the text of an event or a condition.
 const EXAMPLES: usize = 3;
 
-/// What is done about findings.
+/// Whether findings are fixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RepairMode {
     /// They are reported and then fixed.
     #[default]
     Fix,
-    /// They are only reported, and what they are about is left alone.
+    /// They are only reported, and the Services concerned are left alone.
     Report,
 }
 
-/// What repair remembers.
+/// The state of repair.
 #[derive(Debug, Default)]
 pub(super) struct Repair {
     rounds: u64,
     /// The uptime of the next round.
     at: Duration,
-    /// What the last round found.
+    /// The findings of the last round.
     open: BTreeSet<Found>,
-    /// The Services that it concerns, and addresses where it concerns none.
+    /// The Services that they concern, and the addresses of those that concern none.
     concerned: BTreeSet<ObjectKey>,
     addrs: BTreeSet<IpAddr>,
     /// Services to decide about once the findings are reported, and by when at the latest.
     to_fix: BTreeSet<ObjectKey>,
-    /// Pools that do not say yet what was found.
+    /// Pools whose status does not contain the findings yet.
     untold: BTreeSet<PoolName>,
     fix_by: Duration,
     /// Services that are left alone because findings are only reported.
     left_alone: BTreeSet<ObjectKey>,
-    /// Whether something changed about them since.
+    /// Whether a Service or claim that the findings concern has changed since.
     recheck_due: bool,
-    /// How often each kind was found.
+    /// How many findings of each kind there were in total.
     counted: BTreeMap<Finding, u64>,
 }
 
 impl Repair {
-    /// What concerns a pool.
+    /// The findings about a pool.
     pub(super) fn about<'a>(&'a self, pool: &'a PoolName) -> impl Iterator<Item = &'a Found> {
         self.open.iter().filter(move |found| found.pool.as_ref() == Some(pool))
     }
@@ -75,12 +75,12 @@ impl Repair {
         if self.to_fix.is_empty() { self.at } else { self.at.min(self.fix_by) }
     }
 
-    /// Something changed about a Service: if it was found wanting, that may be over.
+    /// A Service changed: a finding about it may be over.
     pub(super) fn recheck(&mut self, key: &ObjectKey) {
         self.recheck_due |= self.concerned.contains(key);
     }
 
-    /// Something changed that may concern any Service.
+    /// A change may concern any Service.
     pub(super) fn recheck_all(&mut self) {
         self.recheck_due = true;
     }
@@ -90,24 +90,24 @@ impl Repair {
         self.recheck_due |= self.addrs.contains(&addr);
     }
 
-    /// A pool says what was found, or cannot be made to.
+    /// The status of a pool contains the findings, or cannot be written.
     pub(super) fn told(&mut self, pool: &PoolName) {
         self.untold.remove(pool);
     }
 
-    /// Whether nothing may be done about a Service: not yet, or not at all.
+    /// Whether decisions about a Service must wait: until findings are reported, or for good.
     pub(super) fn holds(&self, key: &ObjectKey) -> bool {
         self.to_fix.contains(key) || self.left_alone.contains(key)
     }
 }
 
 impl Planner {
-    /// How often each kind of finding was found.
+    /// How many findings of each kind there were in total.
     pub(in crate::services) fn counted(&self) -> &BTreeMap<Finding, u64> {
         &self.repair.counted
     }
 
-    /// How many claims were released because the Service they named did not come back.
+    /// How many claims were released because the Service they named did not appear.
     pub(in crate::services) const fn collected(&self) -> u64 {
         self.collected
     }
@@ -117,7 +117,7 @@ impl Planner {
         self.repair.open.iter().filter(|found| found.finding == finding).count()
     }
 
-    /// Compares everything, if it is time.
+    /// Compares everything, if a round is due.
     pub(super) fn plan_repair(&mut self, now: Now, out: &mut Plan<Effect>) {
         if std::mem::take(&mut self.repair.recheck_due) {
             self.repair.at = self.repair.at.min(now.uptime.saturating_add(AGAIN));
@@ -140,7 +140,7 @@ impl Planner {
         match self.settings.repair {
             RepairMode::Report => self.repair.left_alone.clone_from(&concerned),
             RepairMode::Fix => {
-                // What is found at the start is what there is to do at the start.
+                // The first round finds everything that piled up before the start, and fixes all of it.
                 let budget = if self.repair.rounds == 0 { usize::MAX } else { BUDGET };
                 self.repair.to_fix.extend(concerned.iter().take(budget).cloned());
                 self.repair.untold = found.iter().filter_map(|found| found.pool.clone()).collect();
@@ -154,7 +154,7 @@ impl Planner {
         self.repair.rounds = self.repair.rounds.saturating_add(1);
     }
 
-    /// Lets what was found be decided about, once the pools say that it was found.
+    /// Marks the Services with findings for decision, once the pools report the findings.
     pub(super) fn plan_fixes(&mut self, now: Now) -> bool {
         let untold = self.repair.untold.iter().any(|pool| self.world.pool(pool).is_some());
         if self.repair.to_fix.is_empty() || (untold && self.repair.fix_by > now.uptime) {
@@ -166,13 +166,13 @@ impl Planner {
         true
     }
 
-    /// Whether it is so because somebody is at work on it. In the first round nobody is.
+    /// Whether a finding is only a step of work in progress. In the first round there is none.
     fn is_under_way(&self, found: &Found) -> bool {
         let busy = found.addr.is_some_and(|addr| self.world.is_in_flight(addr));
         let at_work = |key: &ObjectKey| {
             self.progress.is_engaged(key)
                 || self.progress.awaits_address(key)
-                // One without an end only remembers that something failed once.
+                // A delay without an end only remembers an earlier failure.
                 || self.progress.write_delay(key).is_some_and(|(delay, _)| delay.until.is_some())
         };
         let waits =
@@ -182,8 +182,8 @@ impl Planner {
         busy || found.keys.iter().any(|key| at_work(key) || waits(key) || deleting(key))
     }
 
-    /// Tells of what was found, kind by kind, each on the pool it concerns. That an address is shared
-    /// without consent is for the owners of the Services to settle, and they may not see pools.
+    /// Reports findings by kind, each on the pool it concerns. An address that is shared without
+    /// consent is reported on the Services: their owners must settle it, and may not see pools.
     fn tell(&self, new: &[Found], out: &mut Plan<Effect>) {
         let mut groups: BTreeMap<(Option<&PoolName>, Finding), Vec<&Found>> = BTreeMap::new();
         for found in new {
@@ -211,7 +211,7 @@ impl Planner {
         }
     }
 
-    /// The object to tell about: the pool, else the first Service or claim concerned.
+    /// The object that the event is about: the pool, else the first Service or claim concerned.
     fn about(&self, pool: Option<&PoolName>, group: &[&Found]) -> Option<ObjectReference> {
         if let Some(view) = pool.and_then(|pool| self.world.pool(pool)) {
             return Some(status::about_pool(view));

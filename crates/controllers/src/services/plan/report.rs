@@ -1,4 +1,4 @@
-//! What came of an effect, taken in.
+//! Takes in the reports of effects.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Planner {
-    /// Takes in what came of an effect; gives back an event that is due now.
+    /// Takes in the report of an effect; returns an event that is due now.
     pub(in crate::services) fn on_report(
         &mut self,
         report: Report<Effect>,
@@ -53,7 +53,7 @@ impl Planner {
                 let outcome = self.world.ledger.given_up(addr, claim.version, result, now);
                 self.on_ledger_changes();
                 if outcome == Outcome::Kept {
-                    // What we know of the Service is out of date.
+                    // Our view of the Service is out of date.
                     self.progress.read_at(&holder.key, now.uptime);
                 }
                 self.on_given_up(outcome);
@@ -109,7 +109,7 @@ impl Planner {
         }
     }
 
-    /// A claim was to be given up.
+    /// The release of a claim has ended.
     fn on_given_up(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Done => self.unblock(),
@@ -123,7 +123,7 @@ impl Planner {
         }
     }
 
-    /// A claim was read or written, perhaps for a Service.
+    /// A read or write of a claim has ended, perhaps on behalf of a Service.
     fn on_claim_written(
         &mut self,
         write: &Write,
@@ -139,7 +139,7 @@ impl Planner {
             if let Some(waiter) = for_whom {
                 self.progress.end_call(&waiter.key);
                 if self.world.claim(write.addr()).is_none() {
-                    // It did not happen. Trying again at once would hammer whatever is in trouble.
+                    // The take did not happen. An immediate retry could hammer a server in trouble.
                     self.delay_service(&waiter.key, None, Duration::ZERO, now);
                 }
                 self.mark(&waiter.key);
@@ -151,13 +151,13 @@ impl Planner {
             return;
         };
         match outcome {
-            // Until we know whether it happened, the Service gets no other address.
+            // Until the outcome is known, the Service gets no other address.
             Outcome::Unknown => return,
             Outcome::Done => {
                 self.progress.end_write_delay(&key);
                 self.unblock();
             }
-            // Any other address will do meanwhile.
+            // The Service may take another address meanwhile.
             Outcome::Conflict | Outcome::Nothing | Outcome::Read(_) | Outcome::Kept => {}
             Outcome::Refused(failure) => {
                 let wait = failure.asked_to_wait();
@@ -181,7 +181,7 @@ impl Planner {
         self.mark(&key);
     }
 
-    /// A status was to be written. If it cannot be, an event is the only way to say so.
+    /// A status write has ended. If it failed, an event is the only way to report that.
     fn on_status_written(
         &mut self,
         key: &ObjectKey,
@@ -206,7 +206,7 @@ impl Planner {
         self.mark(key);
         let due = match result {
             Ok(answer) => {
-                // A condition about a refusal is written while the refusal lasts: its delay stays.
+                // A condition about a refusal is written while the refusal lasts, so its delay stays.
                 let refused =
                     self.progress.write_delay(key).is_some_and(|(_, refusal)| refusal.is_some());
                 if !refused {
@@ -233,8 +233,8 @@ impl Planner {
         due
     }
 
-    /// What was left on a Service was to be taken off it. Gives back what the API server said when it
-    /// refused for the first time.
+    /// An attempt to remove leftovers from a Service has ended. Returns the API server's message when
+    /// it refuses for the first time.
     fn on_cleaned_up(
         &mut self,
         key: &ObjectKey,
@@ -251,7 +251,7 @@ impl Planner {
                 self.take_in_service(key, answer);
             }
             Err(Failure::NotSent) => {}
-            // Where somebody was faster, the watch brings what there is now.
+            // After a conflict the watch brings the present state.
             Err(failure) => {
                 let tries = self.progress.clean_up_delay(key).map_or(0, |delay| delay.tries);
                 let delay = Backoff::after(tries, now).at_least(failure.asked_to_wait(), now);
@@ -266,8 +266,8 @@ impl Planner {
 
     fn take_in_service(&mut self, key: &ObjectKey, answer: Answer) {
         match answer {
-            // One that we do not know any more was removed by newer news. If it is back, the watch
-            // will tell.
+            // A Service that is no longer known was removed by newer news. If it is back, the watch
+            // will show it.
             Answer::Service(service) if self.world.services.get(key).is_some() => {
                 self.put_service(service);
             }
@@ -280,8 +280,8 @@ impl Planner {
         }
     }
 
-    /// Leaves a Service alone for a while that grows with each failure, and for as long as the API
-    /// server asked to be left alone.
+    /// Delays a Service by a time that grows with each failure, and by no less than the API server
+    /// asked for.
     fn delay_service(
         &mut self,
         key: &ObjectKey,
@@ -297,7 +297,7 @@ impl Planner {
         self.progress.delay_writes(key, delay, refused);
     }
 
-    /// A webhook refuses every write of a claim. The pools say so, and one Service keeps trying
+    /// A webhook refuses every write of a claim. The pools say so, and one Service keeps retrying
     /// often, so that the others need not.
     fn block(&mut self, message: String, by: Option<&ObjectKey>) {
         let probe = self.blocked.take().and_then(|blocked| blocked.probe);
@@ -308,7 +308,7 @@ impl Planner {
         self.blocked = Some(Blocked { message, probe: oldest.map(|(_, key)| key) });
     }
 
-    /// A write of a claim went through: whatever was refused is worth another try.
+    /// A write of a claim succeeded: every refused write is worth another try.
     fn unblock(&mut self) {
         if self.blocked.take().is_some() {
             self.progress.retry_writes();
@@ -336,7 +336,7 @@ fn of_ledger(result: Result<Answer, Failure>) -> Result<ledger::Answer, Failure>
     }
 }
 
-/// What the API server said if it refused.
+/// The API server's message if it refused.
 fn refused(result: &Result<Answer, Failure>) -> Option<String> {
     match result {
         Err(Failure::Refused(message) | Failure::Blocked(message)) => Some(message.clone()),
@@ -344,7 +344,7 @@ fn refused(result: &Result<Answer, Failure>) -> Option<String> {
     }
 }
 
-/// What to tell about a write of a Service that the API server refused.
+/// The event about a write of a Service that the API server refused.
 fn refused_write(key: &ObjectKey, uid: &str, message: String) -> Event {
     let refusal = Refusal::HolderRefused(message);
     let text = text::refusal(HolderKind::Service, &refusal);

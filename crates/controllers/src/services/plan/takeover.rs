@@ -1,4 +1,4 @@
-//! What replaced operators and restores leave behind.
+//! Takes over from a replaced operator, and cleans up what it left on Services.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -10,24 +10,24 @@ use super::{
 };
 use crate::object::ObjectKey;
 
-/// What Services have in kube-vip's annotation without a claim.
+/// Addresses in kube-vip's annotation for which the Service has no claim.
 #[derive(Debug, Default)]
 pub(super) struct Annotations {
-    /// The address of another that a Service has there.
+    /// The address of another Service that a Service has in its annotation.
     contests: BTreeMap<ObjectKey, IpAddr>,
-    /// Whether all of them had a first turn.
+    /// Whether all such Services have been decided about once.
     had_first_turn: bool,
 }
 
 impl Planner {
-    /// Takes what was left on a Service off it once the ledger is right about it.
+    /// Removes leftovers from a Service once the ledger is right about it.
     ///
-    /// One that is being deleted waits for nothing: what it held is released when it is gone.
+    /// A Service that is being deleted does not wait: its claims are released when it is gone.
     pub(super) fn plan_leftover(&mut self, key: &ObjectKey, now: Now, effects: &mut Vec<Effect>) {
         let Some(leftover) = self.world.leftovers.get(key) else { return };
         let delayed = self.progress.clean_up_delay(key).is_some_and(|delay| delay.holds(now))
             || self.progress.is_delayed(key, now);
-        // After a write of ours the watch will tell of both again.
+        // After our own write the watch shows both again.
         let newer = |service: &ServiceView| service.version > leftover.version;
         let outdated = self.world.services.get(key).is_some_and(newer);
         let (uid, version) = (leftover.uid.clone(), leftover.version);
@@ -48,11 +48,11 @@ impl Planner {
         effects.push(effect);
     }
 
-    /// Lets Services that have an address of kube-vip's `ConfigMap` in their annotation ask for it before
-    /// others choose: kube-vip's provider counted it as theirs, and when we come no claim says so yet.
+    /// Lets Services with an address of kube-vip's `ConfigMap` in their annotation ask for it before
+    /// others choose: kube-vip's provider counted it as theirs, and no claim records that yet.
     ///
-    /// Holders of what others have in their annotation are told so. Who contests is known before any
-    /// holder is looked at, or each would be told first that nobody does.
+    /// A holder is told if another Service has its address in the annotation. All contests are known
+    /// before any holder is decided about; otherwise each would first be told that there is none.
     pub(super) fn plan_annotated(&mut self, now: Now, effects: &mut Vec<Effect>) {
         if std::mem::replace(&mut self.annotations.had_first_turn, true) {
             return;
@@ -97,7 +97,7 @@ impl Planner {
         }
     }
 
-    /// Whether a decision leaves a Service with the address of another in its annotation.
+    /// Records whether a decision leaves a Service with the address of another in its annotation.
     pub(super) fn weigh_contest(&mut self, service: &ServiceView, decision: &Decision) {
         let taken = |refusal: &Refusal| {
             matches!(refusal, Refusal::TakenBy(..) | Refusal::SharingRefused(..))
@@ -107,12 +107,12 @@ impl Planner {
         } else {
             None
         };
-        // What its status has is known as shown already.
+        // Addresses in the status are already known as shown.
         let contested = contested.filter(|addr| !service.in_status().contains(addr));
         self.contest(&service.key, contested);
     }
 
-    /// A Service has in its annotation the address of another, which is told so, or has it no more.
+    /// A Service has the address of another in its annotation, or no longer has it. The holder is told.
     pub(super) fn contest(&mut self, key: &ObjectKey, addr: Option<IpAddr>) {
         let before = self.annotations.contests.get(key).copied();
         if before == addr {
@@ -130,8 +130,8 @@ impl Planner {
         self.repair.recheck_all();
     }
 
-    /// Remembers what a Service has in the annotation before its status has it: that is a request, also
-    /// if kube-vip announces it before we have answered.
+    /// Remembers addresses that are in a Service's annotation before they are in its status: they are
+    /// requests, even if kube-vip announces them before we have answered.
     pub(super) fn note_asked_first(&mut self, key: &ObjectKey, old: Option<&ServiceView>) {
         let view = self.world.services.get(key);
         let Some(view) = view.filter(|view| view.place == Place::Annotation) else {
@@ -153,21 +153,21 @@ impl Planner {
         }
     }
 
-    /// Whether what a Service showed when it was a `LoadBalancer` must go before anything is released:
-    /// it would be announced again the moment it became one again.
+    /// Whether marks from when a Service was a `LoadBalancer` must go before any release: they would be
+    /// announced again if it became a `LoadBalancer` again.
     pub(super) fn must_be_hidden(&self, key: &ObjectKey) -> bool {
         let leftover = self.world.leftovers.get(key);
         leftover.is_some_and(|left| left.marked && self.world.is_left_to_us(key, left))
     }
 
-    /// Whether nothing is left to be written into the ledger about a Service.
+    /// Whether the ledger is complete about a Service.
     fn is_settled(&self, key: &ObjectKey) -> bool {
         let mut held = self.world.ledger.held_by_service(key).into_iter();
         match self.world.service(key) {
             Some(service) => {
                 let in_status = service.in_status();
                 let entered = |addr: &IpAddr| {
-                    // What its user alone says it shows is a request.
+                    // An address that only its user wrote is a request.
                     if !in_status.contains(addr) {
                         return true;
                     }
@@ -183,8 +183,8 @@ impl Planner {
         }
     }
 
-    /// Whether a Service that is not there and in whose name something is claimed may yet come. One
-    /// that is there and of another type does not.
+    /// Whether a missing Service that a claim names may still appear. One that exists with another type
+    /// does not count.
     pub(super) fn in_grace(&mut self, key: &ObjectKey, now: Now) -> bool {
         self.world.leftovers.get(key).is_none()
             && self.world.ledger.has_service(key)
