@@ -1,6 +1,7 @@
 //! Services of type `LoadBalancer` and their addresses: watch, plan, apply.
 //!
-//! The planner's memory is what the watches told plus our own writes that they have not echoed yet.
+//! The planner's memory is what the watches have shown plus our own writes that they have not echoed
+//! yet.
 
 use std::{future::Future, time::Duration};
 
@@ -54,7 +55,7 @@ mod wish;
 mod world;
 
 /// Runs the allocator until `stop`. The watches are registered with `context.readiness` at once, not
-/// when the future is first polled, so that nobody looks ready too early.
+/// when the future is first polled, so that the process never looks ready too early.
 pub fn run(
     context: &Context,
     settings: Settings,
@@ -78,9 +79,9 @@ pub fn run(
     }
 }
 
-/// All watches. Claims are listed before Services: the other way round, a claim made in between
-/// would look as if its Service did not exist. So are the ranges of `ClusterIPs`: what they cover need
-/// not be remembered of each Service.
+/// All watches. Claims are listed before Services: the other way round, a claim made in between would
+/// seem to name a missing Service. The ranges of `ClusterIPs` come before Services as well: addresses
+/// that they cover need not be remembered per Service.
 fn watch_all(
     context: &Context,
     kube_vip: &KubeVip,
@@ -119,12 +120,12 @@ fn watch_all(
     }
 }
 
-/// The planner with what it shows of itself.
+/// The planner with its metrics and the history of versions.
 struct Allocator {
     planner: Planner,
     metrics: Metrics,
     history: History,
-    /// How often history had gone back when we began.
+    /// How often history had gone back when this allocator started.
     rewinds: u64,
 }
 

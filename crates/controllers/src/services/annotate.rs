@@ -1,4 +1,4 @@
-//! What is written on a Service that kube-vip announces.
+//! The patches of labels and annotations for a Service that kube-vip announces.
 
 use std::net::IpAddr;
 
@@ -11,9 +11,9 @@ use landfall_api::{
 };
 use serde_json::{Value, json};
 
-/// Shows these addresses; `None` leaves them as they are and only writes what goes with them.
+/// Publishes these addresses; `None` leaves them as they are and only writes the labels.
 ///
-/// Without any the annotation goes: kube-vip reads an empty one as a host name without letters.
+/// Without addresses the annotation is removed: kube-vip reads an empty one as an empty host name.
 pub(super) fn show(addrs: Option<&[IpAddr]>, interface: Option<&str>) -> Value {
     let mut patch = json!({"metadata": {"labels": {
         LABEL_IMPLEMENTATION: IMPLEMENTATION_KUBE_VIP,
@@ -30,7 +30,7 @@ pub(super) fn show(addrs: Option<&[IpAddr]>, interface: Option<&str>) -> Value {
     patch
 }
 
-/// Takes all of it off a Service that is no `LoadBalancer` any more.
+/// Removes all of it from a Service that is no longer a `LoadBalancer`.
 pub(super) fn hide() -> Value {
     json!({
         "metadata": {

@@ -1,4 +1,4 @@
-//! One effect, one guarded call; a release reads before it deletes.
+//! Performs effects: each is one guarded call, and a release reads before it writes.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
     object::{ObjectKey, Version},
 };
 
-/// Does one effect against the API server.
+/// Performs one effect at the API server.
 pub(super) async fn apply(client: &Client, effect: &Effect) -> Result<Answer, Failure> {
     let applier = Applier { client };
     match effect {
@@ -68,7 +68,7 @@ struct Applier<'a> {
 }
 
 impl Applier<'_> {
-    /// Patches a Service, but for its status, at exactly this version.
+    /// Patches a Service, except its status, at exactly this version.
     async fn patch_service(
         &self,
         key: &ObjectKey,
@@ -127,7 +127,7 @@ impl Applier<'_> {
 
 /// Reads a Service before it loses an address.
 struct ServiceReader {
-    /// Whether what it shows in kube-vip's annotation counts.
+    /// Whether addresses in kube-vip's annotation count as shown.
     annotated: bool,
 }
 
@@ -148,7 +148,7 @@ fn services(client: &Client, key: &ObjectKey) -> Api<LeanService> {
     Api::namespaced(client.clone(), key.namespace())
 }
 
-/// The Service as it is now.
+/// Reads a Service live.
 async fn live(client: &Client, key: &ObjectKey) -> Result<Option<Service>, Failure> {
     let live = found(services(client, key).get(key.name()).await)?;
     Ok(live.map(Into::into))

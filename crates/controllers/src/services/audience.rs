@@ -1,4 +1,4 @@
-//! Who reads what is said about a Service, and which names they may see.
+//! The readers of messages about a Service, and the names they may see.
 
 use landfall_ipam::Clash;
 
@@ -7,7 +7,7 @@ use crate::{
     object::ObjectKey,
 };
 
-/// Those who read what is said about a Service: its namespace, which may not be told who is in others.
+/// The readers of messages about a Service: its namespace, which may not see the names in others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Audience<'a> {
     pub namespace: &'a str,
@@ -28,7 +28,7 @@ impl Audience<'_> {
         }
     }
 
-    /// The same for whoever has an address outside the ledger.
+    /// The same for an object outside the ledger that has an address.
     pub(crate) fn foreign_address(self, foreign_address: &ForeignAddress) -> String {
         match foreign_address {
             ForeignAddress::External(key, _) => {
@@ -46,7 +46,7 @@ impl Audience<'_> {
         }
     }
 
-    /// The same for whom an address is kept.
+    /// The same for a reservation.
     pub(crate) fn reservation(self, reservation: &Reservation) -> String {
         if self.sees(&reservation.namespace) {
             reservation.to_string()
@@ -55,7 +55,7 @@ impl Audience<'_> {
         }
     }
 
-    /// The same for why an address cannot be shared.
+    /// The same for a clash.
     pub(crate) fn clash(self, clash: Clash) -> Clash {
         match &clash {
             Clash::NotNamed(namespace) if !self.sees(namespace) => {

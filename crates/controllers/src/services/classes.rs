@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Whom a pool serves, by class. Having no class counts as one.
+/// The classes of Services that a pool serves. Having no class counts as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classes(Arc<BTreeSet<Option<Arc<str>>>>);
 
 impl Classes {
-    /// Those of this class, or of none.
+    /// Only Services of this class, or only those without one.
     pub fn only(class: Option<&str>) -> Self {
         [class].into_iter().collect()
     }

@@ -1,4 +1,4 @@
-//! What one Service should have, given everything known. Pure; changes nothing.
+//! Decides which addresses one Service should have. Pure; changes nothing.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -27,21 +27,21 @@ mod shown;
 /// What to do for one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Not ours: another class, or an address somebody else's program gave it outside every pool.
+    /// Not ours: another class, or an address outside every pool that another program gave it.
     LeaveAlone,
-    /// An address it needs is in the middle of a write; look again when that is over.
+    /// A call about an address it needs is in flight; decide again when it has ended.
     Later,
     /// Take these addresses for it, then decide again.
     Take(Vec<Given>),
-    /// What it asks for contradicts what its user had it show since. Write over it what it shows.
+    /// Its user made it show other addresses than it asks for. Write those over the request.
     Follow,
-    /// It should show exactly these addresses; what could not be had stands beside them. It may be
-    /// satisfied all the same: one family of two is what `PreferDualStack` puts up with.
+    /// It should show exactly these addresses, with refusals for those it could not have. It may be
+    /// satisfied all the same: `PreferDualStack` accepts one family of two.
     Show { addrs: Vec<IpAddr>, refusals: Vec<Refusal>, satisfied: bool },
-    /// It shows an address that belongs to somebody else. Nobody is moved, both are told.
+    /// It shows an address that belongs to another. Neither is moved, both are told.
     Disputed(Refusal),
-    /// Its namespace holds as many addresses as it may, and this one waits for a deleted Service. Give
-    /// that up, then decide again.
+    /// Its namespace has reached its quota, and this address waits for a deleted Service. Give it up,
+    /// then decide again.
     GiveUp(IpAddr),
 }
 
@@ -50,41 +50,41 @@ pub(super) type Given = (IpAddr, Option<PoolName>);
 /// Addresses to take.
 type Takes = [Given];
 
-/// Whether it stands for "ask DHCP" where an address should stand. Nobody has it, and everybody may.
+/// Whether it means "ask DHCP" instead of an address. It is never taken, and any Service may have it.
 pub(super) const fn is_lease(addr: IpAddr) -> bool {
     addr.is_unspecified()
 }
 
-/// Whether the Service has a lease by this address: only kube-vip asks DHCP, and it reads the
+/// Whether this address gives the Service a lease: only kube-vip asks DHCP, and it reads the
 /// annotation.
 fn is_leased(service: &ServiceView, addr: IpAddr) -> bool {
     service.place == Place::Annotation && is_lease(addr)
 }
 
-/// What one family of a Service comes to.
+/// The result for one family of a Service.
 enum Slot {
     Has(IpAddr),
     Takes(IpAddr, Option<PoolName>),
     Nothing(Refusal),
-    /// One that it has in any case; which one is known when a call under way has ended.
+    /// It has an address in any case; which one is known when the call in flight has ended.
     Settling,
-    /// One that it will have if a call under way goes well.
+    /// It will have an address if the call in flight succeeds.
     Soon,
-    /// Nobody knows before a call under way has ended.
+    /// Unknown until the call in flight has ended.
     Later,
     Foreign,
     Disputed(Refusal),
     Follow,
-    /// Whatever DHCP will give it for this.
+    /// The address that DHCP gives it for this one.
     Leased(IpAddr),
-    /// One more, once this address that waits for a deleted Service is given up.
+    /// An address, once this one, which waits for a deleted Service, is given up.
     After(IpAddr),
 }
 
 /// Decides for a Service of type `LoadBalancer` that is not being deleted.
 pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
     let claims = world.claims_of(service);
-    // Also one that it may not keep makes it ours: it is for us to take it away.
+    // Even a claim that it may not keep makes it ours: we have to release it.
     let known_class =
         world.serves_class(service.class.as_ref()) || world.claims_naming(service).next().is_some();
     if !known_class {
@@ -118,7 +118,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
         refusals.extend(refusal.filter(|refusal| !refusals.contains(refusal)));
         match slot {
             Slot::Has(addr) => addrs.push(addr),
-            // No pool would give it that one, and so it stays as it was written.
+            // No pool would give it an extra family, so the address stays as its user wrote it.
             Slot::Takes(addr, pool) => takes.push((addr, pool.filter(|_| !is_extra_family))),
             Slot::Nothing(refusal) => refusals.push(refusal),
             Slot::Settling => settling = settling.saturating_add(1),
@@ -138,14 +138,14 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
         .fold(0, usize::saturating_add);
     let incomplete = possible < service.families.len();
     if service.require_all && (incomplete || soon > 0 || later) {
-        // All or nothing new: what it might have soon may be somebody else's by then. What it has or
-        // shows already is not taken away for that.
+        // All or nothing new: an address that it may have soon could be another's by then. It keeps
+        // those that it has or shows already.
         takes.retain(|(addr, _)| service.shows.contains(addr));
         let leased = |family: Family| {
             let mut shown = service.shows.iter().copied();
             shown.find(|addr| is_leased(service, *addr) && Family::of(*addr) == family)
         };
-        // One that it asks for and has a claim on is nobody else's, and cannot be released either.
+        // An address that it asks for and has a claim on belongs to no other, and cannot be released.
         let asked = |family: Family| {
             let asked = service.request.of(family);
             asked.filter(|addr| claims.iter().any(|claim| claim.addr == *addr))
@@ -173,7 +173,7 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
             | Slot::After(_) => later = true,
         }
     }
-    // Also if another family must wait: somebody younger might take it meanwhile.
+    // Even if another family must wait: a younger Service might take it meanwhile.
     if !takes.is_empty() {
         return Decision::Take(takes);
     }
@@ -200,8 +200,8 @@ fn slot(
     takes: &Takes,
 ) -> (Slot, Option<Refusal>) {
     let shown = shown::of_family(world, service, claims, family);
-    // In a status it is no lease but no address at all. One that a pool of ours covers was given by
-    // us, before we knew better.
+    // In a status it is neither a lease nor an address. If one of our pools covers it, an earlier
+    // version of ours gave it.
     let is_nothing = |addr: &IpAddr| {
         is_lease(*addr) && !is_leased(service, *addr) && world.ledger.book.pool_of(*addr).is_some()
     };
@@ -237,7 +237,7 @@ fn slot(
                 return (Slot::Leased(addr), None);
             }
             Some(addr) if world.is_in_flight(addr) => {
-                // Until that is known it keeps the one it has.
+                // Until the call has ended it keeps the address it has.
                 let kept =
                     current(service, claims, family).filter(|kept| !world.is_in_flight(*kept));
                 return (kept.map_or(Slot::Later, |_| Slot::Settling), None);
@@ -248,9 +248,9 @@ fn slot(
             },
         },
     };
-    // What it shows comes before what claims of the original operator keep for it: it leaves some
-    // behind. What a claim of ours keeps comes first, because then somebody else changed what is
-    // shown; or that claim is unknown here, and is read before anything is withdrawn.
+    // The shown address comes before claims of the original operator, which leaves some behind. Our own
+    // claim comes first, because then another program changed the shown address; or our claim is
+    // unknown here, and is read before anything is withdrawn.
     let kept = claims.iter().filter(|claim| Family::of(claim.addr) == family).any(|claim| {
         let ours = claim.holder(service).is_some_and(|holder| !holder.legacy);
         ours || service.shows.contains(&claim.addr)
@@ -291,8 +291,8 @@ fn slot(
 
 /// Why the Service may not keep an address that a claim gives it together with others.
 ///
-/// It changed its ports, key or consent so that they clash with theirs, and whoever changes leaves:
-/// as long as it showed the address, two Services would answer for one port.
+/// It changed its ports, key or consent so that they clash with theirs. The Service that changed must
+/// leave: while it shows the address, two Services would answer for one port.
 fn no_longer_shared(world: &World, service: &ServiceView, addr: IpAddr) -> Option<Refusal> {
     let claim = world.claim(addr).filter(|claim| claim.holder(service).is_some())?;
     let audience = world.audience(service);
@@ -308,8 +308,8 @@ fn sharing_refused(
     Refusal::SharingRefused(addr, audience.service(&holder.key), audience.clash(clash))
 }
 
-/// The Service with the terms on which it may share: its own, else those of a namespace that lets all
-/// its Services share, as long as it does and for as long after as the Service has an address so.
+/// The Service with its terms of sharing: its own, else those of a namespace that lets all its Services
+/// share, while it does and afterwards for as long as the Service has an address on them.
 pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView {
     let recorded = |shares: fn(&HolderEntry) -> bool| {
         let claims = world.claims_naming(&service);
@@ -317,7 +317,7 @@ pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView
         holders.any(shares)
     };
     if let Some(terms) = service.terms.as_ref().filter(|_| service.meant_all) {
-        // What it shows and has no claim on was shared under the rules of another program.
+        // An address that it shows without a claim was shared under another program's rules.
         let unclaimed = |addr: &IpAddr| {
             let claim = world.claim(*addr);
             claim.is_none_or(|claim| claim.holder(&service).is_none())
@@ -338,8 +338,8 @@ pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView
     service
 }
 
-/// An address to share, else a free one, of the pools that are asked first. Those that are asked next
-/// are only for who finds neither there.
+/// An address to share, else a free one, from the pools that are asked first. The later pools are only
+/// asked if those give neither.
 fn chosen(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> Slot {
     let mut verdicts = Vec::new();
     for pools in candidates(world, service) {
@@ -354,8 +354,8 @@ fn chosen(world: &World, service: &ServiceView, family: Family, takes: &Takes) -
     Slot::Nothing(Refusal::NoneGives(family, verdicts))
 }
 
-/// The first address in these pools, in the order of the first one, of those with the Service's
-/// sharing key that it may share.
+/// The first address in these pools, in the order of the first one, with the Service's sharing key and
+/// that it may share.
 fn shared(
     world: &World,
     service: &ServiceView,
@@ -375,8 +375,8 @@ fn shared(
         addrs.reverse();
     }
     for addr in addrs {
-        // Whoever takes it now may be one to share it with. If not, there is nothing to wait for,
-        // and somebody younger might take what is left meanwhile.
+        // A Service that is taking it now may be one to share with. If not, there is nothing to wait
+        // for, and a younger Service might take the rest meanwhile.
         let claim = world.ledger.claim_to_be(*addr);
         if claim.is_none_or(|claim| may_be_given(world, claim, service).is_err()) {
             continue;
@@ -396,7 +396,7 @@ fn shared(
     None
 }
 
-/// A claimed address, unless a call about its claim is under way.
+/// A claimed address, unless a call about its claim is in flight.
 fn has(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
     let under_way = under_way(world, addr);
     let stays = matches!(under_way, Some(Slot::Soon))
@@ -404,7 +404,7 @@ fn has(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
     if stays { Slot::Settling } else { under_way.unwrap_or(Slot::Has(addr)) }
 }
 
-/// What an address comes to that a Service can have once a call about its claim has ended, if there
+/// The result for an address that a Service can have once the call about its claim has ended, if there
 /// is one.
 fn under_way(world: &World, addr: IpAddr) -> Option<Slot> {
     Some(match world.ledger.in_flight(addr)?.phase {
@@ -413,7 +413,7 @@ fn under_way(world: &World, addr: IpAddr) -> Option<Slot> {
     })
 }
 
-/// The claimed address that the Service shows, else the lowest one kept for it.
+/// The claimed address that the Service shows, else its lowest claimed one.
 fn current(service: &ServiceView, claims: &[&Claim], family: Family) -> Option<IpAddr> {
     let mut of_family: Vec<IpAddr> =
         claims.iter().map(|claim| claim.addr).filter(|addr| Family::of(*addr) == family).collect();
@@ -422,11 +422,11 @@ fn current(service: &ServiceView, claims: &[&Claim], family: Family) -> Option<I
     shown.or_else(|| of_family.first().copied())
 }
 
-/// Whether the Service may have an address together with those who have it.
+/// Whether the Service may share an address with its holders.
 fn may_join(world: &World, claim: &Claim, service: &ServiceView) -> Result<(), Refusal> {
     let (addr, audience) = (claim.addr, world.audience(service));
     let full = claim.services().len() >= Holder::MOST;
-    // Who shares by leave of its namespace needs that of all the others' as well.
+    // Sharing by permission of the namespace needs that permission for every holder.
     let namespace_allows_sharing = |holder: &HolderEntry| {
         !holder.shares_by_map() || world.namespace_allows_sharing(holder.key.namespace())
     };
@@ -441,8 +441,7 @@ fn may_join(world: &World, claim: &Claim, service: &ServiceView) -> Result<(), R
     clash.map_or(Ok(()), |(holder, clash)| Err(sharing_refused(addr, holder, clash, audience)))
 }
 
-/// Whether it may be given to the Service beside its holders: what somebody outside the ledger has
-/// never is.
+/// Whether it may be given to the Service beside its holders. A foreign address never is.
 fn may_be_given(world: &World, claim: &Claim, service: &ServiceView) -> Result<(), Refusal> {
     may_join(world, claim, service)?;
     let foreign_address = world.foreign_address(claim.addr, service);
@@ -451,8 +450,8 @@ fn may_be_given(world: &World, claim: &Claim, service: &ServiceView) -> Result<(
         .map_or(Ok(()), |foreign_address| Err(Refusal::TakenBy(claim.addr, text(foreign_address))))
 }
 
-/// The first free address, in its own order, of the first of these pools that serves the Service and
-/// has one, or what they say.
+/// The first free address, in the pool's own order, of the first of these pools that serves the Service
+/// and has one, else the verdicts.
 fn any(
     world: &World,
     service: &ServiceView,
@@ -468,7 +467,7 @@ fn any(
                 return Ok(lease);
             }
             let first = world.ledger.book.first_free(&name, family, service.pools.is_some());
-            // A quota is in the way only of what the pool would give.
+            // A quota matters only if the pool would give an address.
             if matches!(first, Ok(_) | Err(Verdict::Full(_))) {
                 within_quota(world, view, service, None, takes)?;
             }
@@ -489,12 +488,12 @@ fn any(
     Err(verdicts)
 }
 
-/// What a Service gets once an address that waits for a deleted one is given up.
+/// The result once an address that waits for a deleted Service is given up.
 fn after(world: &World, retained: IpAddr) -> Slot {
     if world.is_in_flight(retained) { Slot::Later } else { Slot::After(retained) }
 }
 
-/// The address that the Service has, or one of the pools that it asks for since it got that one.
+/// The address that the Service has, or one from the pools that it asks for since it took that one.
 fn to_asked_pools(
     world: &World,
     service: &ServiceView,

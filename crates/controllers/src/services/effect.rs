@@ -1,4 +1,4 @@
-//! What the planner asks for, and what came of it.
+//! The effects that the planner asks for, and the answers to them.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     object::{ObjectKey, Version},
 };
 
-/// What the allocator asks for.
+/// A call that the allocator asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Effect {
     /// Read or write a claim, perhaps on behalf of a Service.
@@ -32,7 +32,7 @@ pub(super) enum Effect {
         /// The ingress; `None` leaves it as it is.
         ingress: Option<Vec<IpAddr>>,
         conditions: Vec<Condition>,
-        /// Written once it is done.
+        /// Sent once the write is done.
         event: Option<Event>,
         /// Whether it has had no address before.
         first: bool,
@@ -49,7 +49,7 @@ pub(super) enum Effect {
         event: Option<Event>,
         first: bool,
     },
-    /// Take off a Service what a replaced operator left on it, or we when it was a `LoadBalancer`,
+    /// Remove from a Service what a replaced operator left on it, or we when it was a `LoadBalancer`,
     /// at exactly this version.
     CleanUp {
         key: ObjectKey,
@@ -57,26 +57,26 @@ pub(super) enum Effect {
         version: Version,
         /// The finalizers it keeps; `None` leaves them as they are.
         finalizers: Option<Vec<String>>,
-        /// Whether the annotation and what goes with it go, too.
+        /// Whether kube-vip's annotation and labels are removed as well.
         marks: bool,
     },
-    /// Take our condition off a Service that is no `LoadBalancer` any more, at exactly this version.
+    /// Remove our condition from a Service that is no longer a `LoadBalancer`, at exactly this version.
     Retract { key: ObjectKey, uid: Arc<str>, version: Version, conditions: Vec<Condition> },
-    /// Read the holder live, and give up the claim at exactly this version if the holder neither
-    /// shows nor could want the address.
+    /// Read the holder live, and release the claim at exactly this version if the holder neither shows
+    /// nor could want the address.
     ///
-    /// Others who share the address keep the claim, and then only this holder leaves it.
+    /// If other holders share the address, the claim stays and only this holder leaves it.
     Release {
         claim: Claim,
         holder: HolderEntry,
         then: Then,
-        /// Whether what the holder shows in kube-vip's annotation counts.
+        /// Whether addresses in the holder's kube-vip annotation count as shown.
         annotated: bool,
-        /// Whether the holder was waited for and did not come.
+        /// Whether the claim waited for its holder, which did not appear.
         orphaned: bool,
     },
-    /// Find out by a live read what became of a Service, of which we knew this version. "Not there" is
-    /// news only as long as nothing newer is known.
+    /// Read a Service live that was last known at this version. "Not found" counts only if nothing
+    /// newer is known by then.
     LookAtService { key: ObjectKey, known: Option<Version> },
     /// Write a pool's status.
     PoolStatus { pool: PoolName, object: Arc<str>, version: Version, status: IPGroupStatus },
@@ -85,7 +85,7 @@ pub(super) enum Effect {
 impl Call for Effect {
     type Answer = Answer;
 
-    /// Finish what was begun, then begin more, then tidy up.
+    /// First finish work in progress, then begin more, then clean up.
     fn rank(&self) -> u8 {
         match self {
             Self::Publish { .. } | Self::Annotate { .. } => 0,
@@ -171,7 +171,7 @@ impl Call for Effect {
     }
 }
 
-/// What a call that went through told us.
+/// The answer to a successful call.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Ledger(ledger::Answer),

@@ -1,7 +1,8 @@
-//! Addresses in `spec.externalIPs`: they count as taken as far as their namespace has a right to them.
+//! Addresses in `spec.externalIPs`: they count as taken if their namespace has a right to them.
 //!
-//! Whoever may write a Service may list any address there. Inside a pool it counts only if the pool
-//! serves the namespace and its quota has room; otherwise one Service could shut a pool to all others.
+//! Anyone who may write a Service may list any address there. Inside a pool it counts only if the pool
+//! serves the namespace and its quota has room; otherwise one Service could block a pool for all
+//! others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,34 +20,34 @@ pub(super) type Lister = (ObjectKey, Arc<str>);
 /// Services that list an address, by address.
 type Listed = BTreeMap<IpAddr, BTreeSet<Lister>>;
 
-/// What Services list in `spec.externalIPs`.
+/// The addresses that Services list in `spec.externalIPs`.
 #[derive(Debug, Default)]
 pub(super) struct Externals {
-    /// What they list, by namespace.
+    /// All listed addresses, by namespace.
     listed: BTreeMap<String, Listed>,
     /// Those of them that count as taken.
     counted: BTreeMap<String, BTreeSet<IpAddr>>,
-    /// Addresses that count for the quota of a namespace, without those that it has claims on.
+    /// Addresses that count for the quota of a namespace, except those it has claims on.
     in_quota: BTreeMap<(PoolName, String), BTreeSet<IpAddr>>,
     /// Services that were told which of their addresses do not count.
     told: BTreeMap<Lister, Vec<IpAddr>>,
-    /// Namespaces for which this must be weighed again.
+    /// Namespaces whose addresses must be judged again.
     dirty: BTreeSet<String>,
 }
 
-/// What became of the addresses that a namespace lists.
+/// The result of judging the addresses that a namespace lists.
 #[derive(Debug, Default)]
 pub(super) struct Weighed {
-    /// Addresses that count now and did not, or the other way round.
+    /// Addresses that count now and did not before, or the other way round.
     pub changed: Vec<IpAddr>,
     /// Services with addresses that do not count.
     pub refused: BTreeMap<Lister, Vec<IpAddr>>,
-    /// Whether there was a Service with such addresses that has none any more.
+    /// Whether a Service that had such addresses has none any more.
     pub relieved: bool,
 }
 
 impl Externals {
-    /// A Service lists these addresses in place of those.
+    /// A Service lists the new addresses instead of the old ones.
     pub(super) fn set(&mut self, who: &Lister, old: &[IpAddr], new: &[IpAddr]) {
         let namespace = who.0.namespace();
         let listed = self.listed.entry(namespace.to_owned()).or_default();
@@ -67,7 +68,7 @@ impl Externals {
         self.dirty.insert(namespace.to_owned());
     }
 
-    /// Something changed that decides what a namespace has a right to.
+    /// The rights of a namespace may have changed.
     pub(super) fn recheck(&mut self, namespace: &str) {
         if self.listed.contains_key(namespace) {
             self.dirty.insert(namespace.to_owned());
@@ -85,7 +86,7 @@ impl Externals {
         before.as_deref() != Some(addrs)
     }
 
-    /// How many addresses count for the quota of a namespace beside those that it has claims on.
+    /// How many addresses count for the quota of a namespace, except those it has claims on.
     pub(super) fn count(&self, quota: &(PoolName, String)) -> usize {
         self.in_quota.get(quota).map_or(0, BTreeSet::len)
     }
@@ -106,7 +107,7 @@ impl Externals {
 }
 
 impl World {
-    /// Weighs what namespaces list that something changed for.
+    /// Judges the addresses of all namespaces that are marked.
     pub(super) fn weigh_externals(&mut self) -> Weighed {
         let mut weighed = Weighed::default();
         for namespace in std::mem::take(&mut self.externals.dirty) {
@@ -123,7 +124,7 @@ impl World {
             let covering = self.pools_in_order();
             let mut covering = covering.filter(|view| view.covers(*addr)).peekable();
             if covering.peek().is_none() {
-                // Nothing gives it, so nothing is kept from anybody.
+                // No pool gives it, so it blocks no Service.
                 counted.insert(*addr);
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What a claim says to a Service: whether it is named, and with which others it shares the address.
+//! Whether a claim names a Service, and whether the Service may share it with the other holders.
 
 use landfall_ipam::{Clash, clash};
 
@@ -6,13 +6,12 @@ use super::{audience::Audience, view::ServiceView};
 use crate::ledger::{Claim, HolderEntry, Tenure};
 
 impl HolderEntry {
-    /// Whether this names that very Service, not one of the same name made later.
+    /// Whether this names exactly that Service, not a later one with the same name.
     pub(crate) fn is(&self, service: &ServiceView) -> bool {
         self.names(&service.key, &service.uid)
     }
 
-    /// Whether it has shared the address with another in spite of that clash, about which nothing is
-    /// new.
+    /// Whether it already shares the address with another holder in spite of the same clash.
     fn puts_up_with(&self, other: &Self, new: &Clash) -> bool {
         matches!(new, Clash::Policy | Clash::Pods)
             && clash(self.party(), other.party()).as_ref() == Some(new)
@@ -20,20 +19,20 @@ impl HolderEntry {
 }
 
 impl Claim {
-    /// The holder entry that names this very Service.
+    /// The holder entry that names exactly this Service.
     pub(crate) fn holder(&self, service: &ServiceView) -> Option<&HolderEntry> {
         self.services().iter().find(|holder| holder.is(service))
     }
 
-    /// With which of the other holders the Service may not share the address, and why. What the claim
-    /// says was agreed: a holder that has not changed since may stay, whichever others came.
+    /// The other holder with which the Service may not share the address, and why. The claim records
+    /// what was agreed: a holder that has not changed since may stay, whichever others joined.
     pub(crate) fn clash(&self, service: &ServiceView) -> Option<(&HolderEntry, Clash)> {
         let own = self.holder(service);
-        // A Service that shares because its namespace allows it does so until it leaves, whatever
-        // becomes of the permission.
+        // A Service that shares because its namespace allows it keeps sharing even if that permission
+        // is withdrawn.
         let by_map = || own.filter(|own| own.shares_by_map()).map(|_| &service.terms_by_map);
         let terms = service.terms.as_ref().or_else(by_map);
-        // The same for one that shares with every namespace by a key that meant so.
+        // The same for one whose key meant sharing with every namespace.
         let with_all = own.filter(|own| service.meant_all && own.shares_with_all());
         let widened = terms.filter(|_| with_all.is_some()).map(|terms| terms.with_all().into());
         let terms = widened.as_ref().or(terms);
@@ -47,23 +46,22 @@ impl Claim {
         clashes.find(|(holder, clash)| !own.is_some_and(|own| own.puts_up_with(holder, clash)))
     }
 
-    /// With which holder a Service shares the address though they should not, on the terms that the
-    /// claim has: they came together under other rules.
+    /// The holder with which a Service shares the address though the terms in the claim clash: they
+    /// came together under other rules.
     pub(crate) fn odd_company(&self, service: &ServiceView) -> Option<(&HolderEntry, Clash)> {
         let own = self.holder(service)?;
         let mut others = self.services().iter().filter(|holder| holder.key != service.key);
         others.find_map(|holder| Some((holder, clash(own.party(), holder.party())?)))
     }
 
-    /// Whether it names only Services of this one's name that cannot exist any more, because this
-    /// one bears their name now.
+    /// Whether it names only earlier Services of this name, which cannot exist any more.
     pub(crate) fn left_by_namesake(&self, service: &ServiceView) -> bool {
         let mut holders = self.services().iter();
         !self.services().is_empty()
             && holders.all(|holder| holder.key == service.key && !holder.is(service))
     }
 
-    /// What has the address, for a refusal's text.
+    /// The holder of the address, for a refusal's text.
     pub(crate) fn described(&self, audience: Audience<'_>) -> String {
         if let Some(reservation) = self.waits_for() {
             return audience.reservation(reservation);

@@ -1,6 +1,6 @@
-//! Services as they are read here: without `managedFields`, the largest part of many objects, and of
-//! everything else only as much as is looked at. A user may fill an object up to what the API server
-//! takes, and many of them are in memory at once while they are listed.
+//! Deserializes Services without `managedFields`, the largest part of many objects, and only as much of
+//! the rest as is used. A user may fill an object up to the API server's limit, and many are in memory
+//! at once during a list.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, marker::PhantomData};
 
@@ -61,7 +61,7 @@ impl Resource for LeanService {
     }
 }
 
-/// What is read of an object's metadata.
+/// The parts of an object's metadata that are read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LeanMeta {
@@ -79,7 +79,7 @@ struct LeanMeta {
     finalizers: Few<Vec<String>, { keys::MOST_FINALIZERS + 1 }>,
 }
 
-/// What is read of a Service's spec.
+/// The parts of a Service's spec that are read.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LeanSpec {
@@ -102,7 +102,7 @@ struct LeanSpec {
     selector: Few<Entries, LONGEST_SELECTOR>,
 }
 
-/// A selector with more pairs is longer than any that is compared.
+/// A selector with more pairs is longer than any that is ever compared.
 const LONGEST_SELECTOR: usize = Holder::LONGEST_SELECTOR / 2;
 
 impl From<LeanSpec> for ServiceSpec {
@@ -123,8 +123,8 @@ impl From<LeanSpec> for ServiceSpec {
     }
 }
 
-/// The first entries of a list or map, of which the rest is not kept. One more than anybody may have
-/// tells that there are too many.
+/// The first entries of a list or map; the rest is dropped. One more than the limit shows that there
+/// are too many.
 #[derive(Clone, Debug)]
 struct Few<C, const MOST: usize>(Option<C>);
 
@@ -148,7 +148,7 @@ struct Entries(BTreeMap<String, String>);
 #[derive(Clone, Debug, Default)]
 struct Annotations(BTreeMap<String, String>);
 
-/// What a [`Few`] is made of.
+/// A collection that a [`Few`] can hold.
 trait Collect: Default {
     fn from_list<'de, A: SeqAccess<'de>>(_: A, _most: usize) -> Result<Self, A::Error> {
         Err(serde::de::Error::custom("expected a map"))
@@ -202,7 +202,7 @@ impl Collect for Annotations {
     }
 }
 
-/// The value of an annotation, cut where no reader looks further.
+/// The value of an annotation, cut at the longest length that is ever read.
 struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(observe::leftover(&lean), observe::leftover(&whole));
     }
 
-    /// Bytes that the views of a Service keep, apart from what they are made of themselves.
+    /// Bytes that the views of a Service keep, except their own fixed size.
     fn kept(service: &Service) -> usize {
         let view = observe::service(service);
         let text = format!("{view:?}{:?}", observe::leftover(service));
@@ -316,7 +316,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config::with_cases(16))]
 
-        /// What is kept of an object is bounded by what its readers keep, whatever a user writes.
+        /// The memory kept per object is bounded, whatever a user writes.
         #[test]
         fn a_view_stays_small_whatever_the_object(
             count in 0..20_000_usize,

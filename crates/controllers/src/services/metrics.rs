@@ -1,4 +1,4 @@
-//! What the allocator counts. Label values are bounded: words from closed lists, and pool names.
+//! The metrics of the allocator. Label values are bounded: closed lists, and pool names.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -51,13 +51,13 @@ pub struct Metrics {
     findings: Family<FindingKind, Counter>,
     open_findings: Family<FindingKind, Gauge>,
     collected: Counter,
-    /// What was counted before the allocator began, which counts from zero.
+    /// The counts before this allocator started, because it counts from zero.
     findings_before: BTreeMap<Finding, u64>,
     collected_before: u64,
 }
 
 impl Metrics {
-    /// Makes the metrics and registers them.
+    /// Creates the metrics and registers them.
     pub fn register(registry: &mut Registry, leadership: &Leadership) -> Self {
         let metrics = Self {
             pending: Family::default(),
@@ -91,7 +91,7 @@ impl Metrics {
         metrics
     }
 
-    /// The same metrics for an allocator that begins now.
+    /// The same metrics for an allocator that starts now.
     #[must_use]
     pub fn since_now(&self) -> Self {
         let count = |finding: Finding| {
@@ -109,7 +109,7 @@ impl Metrics {
         self.allocating.observe(took.as_secs_f64());
     }
 
-    /// Brings the gauges in line with what the planner knows.
+    /// Updates the gauges from the planner's state.
     pub(super) fn show(&self, planner: &Planner) {
         let pending = planner.pending();
         for reason in Reason::ALL {
@@ -147,8 +147,8 @@ impl Metrics {
     }
 }
 
-/// The gauges of what the planner knows, which only the leader tells: what a standby or a deposed
-/// leader knows may be long over. Asked at each scrape, because a process that slept past its lease
+/// The gauges of the planner's state, which only the leader reports: a standby or deposed leader may be
+/// long out of date. Leadership is checked at each scrape, because a process that slept past its lease
 /// may be scraped before anything else happens in it.
 #[derive(Debug)]
 struct State {

@@ -1,4 +1,4 @@
-//! Turns watched objects into views. A part that cannot be read is data, carried to the condition.
+//! Turns watched objects into views. An unreadable part becomes data for the object's condition.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -32,7 +32,7 @@ use crate::{
 pub(super) mod kube_vip;
 mod request;
 
-/// A Service, or `None` if it is not of type `LoadBalancer`: then the planner need not know it.
+/// A Service, or `None` if it is not of type `LoadBalancer`: the planner need not know it.
 pub(crate) fn service(object: &Service) -> Option<ServiceView> {
     let spec = object.spec.as_ref().filter(|spec| spec.type_.as_deref() == Some("LoadBalancer"))?;
     let metadata = &object.metadata;
@@ -101,7 +101,7 @@ pub(crate) fn service(object: &Service) -> Option<ServiceView> {
     Some(kube_vip::service(plain, metadata, spec_ip, single, bad))
 }
 
-/// What a replaced operator left on a Service, whatever its type.
+/// The marks that a replaced operator left on a Service of any type.
 pub(super) fn leftover(object: &Service) -> Option<Leftover> {
     let metadata = &object.metadata;
     let spec = object.spec.as_ref();
@@ -111,11 +111,11 @@ pub(super) fn leftover(object: &Service) -> Option<Leftover> {
     };
     let carried = KubeVipMarks::read(metadata);
     let all = metadata.finalizers.as_deref().unwrap_or_default();
-    // Somebody who writes so many has not been served by an operator that we replace.
+    // A Service with so many finalizers was not served by an operator that we replace.
     let all = if all.len() > keys::MOST_FINALIZERS { &[] } else { all };
     let certain = |finalizer: &String| keys::FINALIZERS_LEFT.contains(&finalizer.as_str());
     let any_certain = all.iter().any(certain);
-    // Many operators use this one. It is looked at when nothing clearer is left.
+    // Many operators use this finalizer. It counts only if nothing clearer is left.
     let any_shared = all.iter().any(|finalizer| finalizer == keys::FINALIZER_CLOUD_PROVIDER);
     let shared_too = any_shared && (carried.is_evident() || !any_certain);
     let left = |finalizer: &String| {
@@ -170,10 +170,9 @@ pub(super) fn endpoint_addresses(object: &EndpointSlice) -> Vec<IpAddr> {
     listed.filter_map(|text| text.parse().ok()).collect()
 }
 
-/// A `VirtualIP` and the address it has, unless it is migrated and nothing of it is left.
+/// A `VirtualIP` and the address it has, unless it is fully migrated.
 ///
-/// The original operator says `Migrated` also when it failed, and then the finalizers are still
-/// there.
+/// The original operator says `Migrated` even if it failed, and then the finalizers are still there.
 pub(super) fn virtual_ip(
     object: &DeserializeGuard<VirtualIP>,
 ) -> (ObjectKey, Version, Option<IpAddr>) {
@@ -190,7 +189,7 @@ pub(super) fn virtual_ip(
     (ObjectKey::of(metadata), Version::of(metadata), addr.filter(|_| !done))
 }
 
-/// An `IPGroup`. Whatever is wrong with it is kept, part by part, for its condition.
+/// An `IPGroup`. Its errors are kept, one per part, for its condition.
 pub(crate) fn pool(object: &DeserializeGuard<IPGroup>) -> PoolView {
     let metadata = match &object.0 {
         Ok(group) => &group.metadata,
@@ -249,7 +248,7 @@ fn selector(
     }
 }
 
-/// `spec.ranges` in one column: the first entries and how many more.
+/// `spec.ranges` in one column: the first entries and the number of others.
 fn ranges_in_short(ranges: &[String]) -> Option<String> {
     const SHOWN: usize = 2;
     let shown: Vec<_> = ranges.iter().take(SHOWN).map(|entry| entry.trim()).collect();

@@ -1,4 +1,4 @@
-//! What the allocator must be allowed to do, kept beside what it does.
+//! The permissions that the allocator needs, beside the code that needs them.
 
 use crate::{
     kinds::VIRTUAL_IPS,
@@ -46,8 +46,8 @@ pub const CLUSTER: &[Rule] = &[
     Rule { groups: &["events.k8s.io"], resources: &["events"], verbs: &["create"], names: &[] },
 ];
 
-/// Writes of Services beyond their status. A role of its own, because a cluster that has neither kube-vip
-/// nor an operator to be replaced can do without it.
+/// Writes of Services beyond their status. A separate role, because a cluster with neither kube-vip nor
+/// an operator to replace can do without it.
 pub const WRITE_SERVICES: Role = Role {
     label: "services",
     purpose: "Needed where kube-vip announces addresses, to write its annotation, and while another \
@@ -56,7 +56,7 @@ pub const WRITE_SERVICES: Role = Role {
     rules: &[Rule { groups: &[""], resources: &["services"], verbs: &["patch"], names: &[] }],
 };
 
-/// The namespace of the `ConfigMap` with kube-vip's pools, unless the user says another.
+/// The default namespace of the `ConfigMap` with kube-vip's pools.
 pub const KUBE_VIP_NAMESPACE: &str = "kube-system";
 
 /// Rules in that namespace.

@@ -1,8 +1,8 @@
-//! The planner: what is known, what is under way, and what to do next.
+//! The planner of Services: holds the known state, and decides what to do next.
 //!
-//! One task owns it, so it needs no lock. It is synchronous and does no I/O: news goes in through
-//! the `on_…` functions, effects come out of [`Planner::plan`], and what came of them goes in again
-//! through [`Planner::on_report`]. Planning again without news gives nothing.
+//! One task owns it, so it needs no lock. It is synchronous and does no I/O: news goes in through the
+//! `on_…` functions, effects come out of [`Planner::plan`], and their reports go in again through
+//! [`Planner::on_report`]. Planning again without news gives nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,18 +54,18 @@ mod repair;
 mod report;
 mod takeover;
 
-/// What the user sets for the whole allocator.
+/// The settings of the allocator.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// How long a claim waits for a Service that was not there when we came.
+    /// How long a claim waits for a Service that was missing when we started.
     pub orphan_grace: Duration,
-    /// What is done about what repair finds.
+    /// Whether repair fixes its findings.
     pub repair: RepairMode,
     pub kube_vip: KubeVip,
     pub tenancy: Tenancy,
 }
 
-/// Where kube-vip's pools are, and whom they serve.
+/// Where kube-vip's pools are, and which Services they serve.
 #[derive(Clone, Debug)]
 pub struct KubeVip {
     /// The namespace of the `ConfigMap`.
@@ -86,18 +86,18 @@ impl Default for KubeVip {
     }
 }
 
-/// A webhook that nobody answers for refuses every write of a claim.
+/// A webhook without a backend refuses every write of a claim.
 #[derive(Debug)]
 struct Blocked {
     message: String,
-    /// The Service that tries on behalf of all.
+    /// The Service that retries on behalf of all.
     probe: Option<ObjectKey>,
 }
 
 /// Pool status is for people and dashboards: once a second is often enough.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Decides who gets which address, one effect at a time.
+/// Decides which Service gets which address, one effect at a time.
 #[derive(Debug, Default)]
 pub(super) struct Planner {
     world: World,
@@ -107,27 +107,27 @@ pub(super) struct Planner {
     waiting: Waiting,
     /// Addresses that became free since the last plan.
     freed: BTreeSet<IpAddr>,
-    /// Those who waited and for whom something changed since the last plan.
+    /// Waiting Services for which something changed since the last plan.
     woken: BTreeSet<Turn>,
-    /// Services that claims name and that are not there.
+    /// Services that claims name and that do not exist.
     absent: Absent,
     pending_reads: PendingReads,
     reminders: Reminders,
     annotations: Annotations,
     damper: Damper,
-    /// How many claims of Services that did not come back were released.
+    /// How many claims were released because their Service did not appear.
     collected: u64,
     settings: Settings,
     repair: Repair,
-    /// That no claim can be written, and why.
+    /// Set while no claim can be written, with the reason.
     blocked: Option<Blocked>,
     pools_changed: bool,
     pool_statuses: BTreeMap<PoolName, PoolStatus>,
-    /// Somebody has an address more or less since those who want all or nothing were asked.
+    /// Claims changed since the Services that want all or nothing were last decided about.
     claims_changed: bool,
-    /// Something that a pool's status tells may have changed.
+    /// A pool's status may be out of date.
     status_dirty: bool,
-    /// When a pool's status that came too soon after the last may be written.
+    /// When a pool's status that was due too soon after the last write may be written.
     status_at: Option<Duration>,
 }
 
@@ -157,7 +157,7 @@ impl Planner {
         self.waiting.count_for(pool)
     }
 
-    /// Looks at everything anew, as after gaining leadership.
+    /// Decides about everything again, as after gaining leadership.
     pub(super) fn reconsider_all(&mut self) {
         let known = self.world.services.keys().chain(self.world.leftovers.keys());
         let holders = self.world.ledger.holders();
@@ -169,7 +169,7 @@ impl Planner {
         self.status_dirty = true;
     }
 
-    /// Plans what to do now. Each effect is counted as under way until its report comes in.
+    /// Plans what to do now. Each effect counts as in flight until its report comes in.
     pub(super) fn plan(&mut self, now: Now, out: &mut Plan<Effect>) {
         if !self.world.has_listed() {
             return;
@@ -223,10 +223,10 @@ impl Planner {
         self.serve_freed(now, effects);
     }
 
-    /// Lets those who want all or nothing say what they miss, now that nothing is under way.
+    /// Updates what Services that want all or nothing say, when no call is in flight.
     ///
-    /// What they could have and do not take may go to others without their being woken: it is not
-    /// what they wait for. But they say more then, and the same must be said after a restart.
+    /// An address that they could have but do not take may go to others without waking them, because
+    /// they do not wait for it. Their conditions must mention it then, as they would after a restart.
     fn plan_held_back(&mut self, now: Now, effects: &mut Vec<Effect>) {
         if std::mem::take(&mut self.claims_changed) {
             for key in self.waiting.all_or_nothing() {
@@ -235,7 +235,7 @@ impl Planner {
         }
     }
 
-    /// What is left to do, for the message of a test that never comes to rest.
+    /// The work left to do, for the message of a test that never settles.
     #[cfg(test)]
     pub(super) fn memory(&self) -> String {
         let book = &self.world.ledger.book;
@@ -254,7 +254,7 @@ impl Planner {
         self.dirty.insert((created, key.clone()));
     }
 
-    /// Lets those decide anew who wait.
+    /// Marks waiting Services for another decision.
     fn wake(&mut self, turns: Vec<Turn>) {
         for turn in turns {
             self.mark(&turn.1);
@@ -268,7 +268,7 @@ impl Planner {
             self.drop_hold(key);
             return;
         }
-        // What is under way or due comes back with a report, and that marks the Service again.
+        // The report of the call in flight or due marks the Service again.
         if self.progress.is_engaged(key) {
             self.hold_for(key, now);
             return;
@@ -354,8 +354,8 @@ impl Planner {
         }
     }
 
-    /// Brings what the Service shows in line, in the order of the protocol: touch what is not
-    /// fresh, publish, and only when that is done release what is left over.
+    /// Makes the Service show these addresses, in the order of the protocol: touch the claims that are
+    /// not fresh, publish, and only then release the rest.
     fn show(
         &mut self,
         service: &ServiceView,
@@ -391,7 +391,7 @@ impl Planner {
             return;
         }
         if !fresh.iter().all(|claim| wants(service, claim)) {
-            // Something else stands in its place. It must go first: while it is there, another
+            // Another address is shown in its place. It must go first: while it is there, another
             // operator may rightly think that our claim is left over.
             let kept = service.shown_of(addrs);
             let said = (!refusals.is_empty())
@@ -402,7 +402,7 @@ impl Planner {
         let stale = fresh.into_iter().filter(|claim| {
             claim.holder(service).and_then(|holder| holder.seen) != Some(service.version)
         });
-        // What it agrees to and needs on an address it shows: others judge by what the claim says.
+        // The terms on an address that it shows: other Services are judged by those in the claim.
         let shown = addrs.iter().filter(|addr| service.shows.contains(addr));
         let changed = shown.filter_map(|addr| self.world.claim(*addr).cloned()).filter(|claim| {
             claim.holder(service).is_some_and(|holder| holder.terms != service.terms)
@@ -422,7 +422,7 @@ impl Planner {
         let said = said.into();
         let shown = (!self.is_shown(service, addrs)).then(|| addrs.to_vec());
         if !self.publish(service, shown, Some(&said), now, effects) {
-            // What may not be written is still shown.
+            // An address whose write must wait is still shown.
             let keep = [addrs, &service.shows].concat();
             self.release_all_but(&service.key, &keep, now, effects);
         }
@@ -432,7 +432,7 @@ impl Planner {
         let Some(first) = refusals.first() else { return };
         let mut wait = Wait::of(service, first.reason());
         for refusal in refusals {
-            // Whatever becomes of an address that was asked for may change what there is to say.
+            // Any change of a requested address may change the condition.
             wait.addrs.extend(refusal.address());
             match refusal {
                 Refusal::TakenBy(addr, _)
@@ -451,7 +451,7 @@ impl Planner {
                 Refusal::HeldBack(_, pool) => {
                     wait.verdicts.push((pool.clone(), refusal.reason()));
                 }
-                // These change only with a pool or with the Service, and both decide anew.
+                // These change only with a pool or the Service, and either triggers a new decision.
                 Refusal::Unparseable { .. }
                 | Refusal::TwoOfOneFamily(..)
                 | Refusal::OutsideEveryPool(_)
@@ -464,7 +464,7 @@ impl Planner {
         self.reminders.begin(&service.key, now);
     }
 
-    /// Releases every claim in the name of a Service, apart from some addresses.
+    /// Releases every claim that names a Service, except on some addresses.
     fn release_all_but(
         &mut self,
         key: &ObjectKey,
@@ -506,7 +506,7 @@ impl Planner {
     }
 }
 
-/// Whether the Service itself could still want an address that a claim keeps for it.
+/// Whether the Service could still want an address whose claim names it.
 fn wants(service: &ServiceView, claim: &Claim) -> bool {
     claim.holder(service).is_some_and(|holder| could_want(service, holder, claim))
 }

@@ -1,4 +1,4 @@
-//! Ledger and Services compared in both directions, in what is known of them. Pure; changes nothing.
+//! Compares the ledger with Services in both directions, as they are known. Pure; changes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +30,7 @@ pub(super) struct Found {
     pub text: String,
 }
 
-/// Everything that should not be. In the middle of work some of it is so by design.
+/// All inconsistencies. During work in progress some are there by design.
 pub(super) fn findings(world: &World) -> Vec<Found> {
     let mut names = BTreeMap::new();
     let claims: Vec<_> =
@@ -48,7 +48,7 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
         .filter(|violation| matches!(violation, Violation::SharedWithoutConsent(..)))
         .map(|violation| parts(violation).0)
         .collect();
-    // Who shows an address together with others has no claim of his own: that is one thing to say.
+    // A Service that shows an address together with others has no claim on it: that is one finding.
     let said_otherwise = |violation: &Violation| matches!(violation, Violation::ShownWithoutClaim(addr, _) if doubled.contains(addr));
     let violations = violations.iter().filter(|violation| !said_otherwise(violation));
     let compared = violations.map(|violation| {
@@ -94,7 +94,7 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
     compared.chain(left).chain(several).chain(ignored).collect()
 }
 
-/// A finding for each family of which a Service shows several addresses that we know of.
+/// A finding for each family of which a Service shows several known addresses.
 fn several_shown(world: &World, service: &ServiceView) -> Vec<Found> {
     let found = service.families.iter().filter_map(|family| {
         let of_family = service.in_status().iter().filter(|addr| Family::of(**addr) == *family);
@@ -124,7 +124,7 @@ fn parts(violation: &Violation) -> (IpAddr, Vec<&str>) {
     }
 }
 
-/// Whether the Service is one of those that are served here.
+/// Whether the Service is served here.
 fn is_ours(world: &World, service: &ServiceView) -> bool {
     let claimed = world.claims_naming(service).next().is_some();
     let of_class = world.serves_class(service.class.as_ref());
@@ -138,9 +138,9 @@ fn holder_fact(
 ) -> HolderFact {
     let id = format!("Service {}", service.key);
     names.insert(id.clone(), service.key.clone());
-    // What is outside every pool and not in the ledger is another program's.
+    // An address outside every pool and the ledger belongs to another program.
     let known = |addr: &IpAddr| is_known(world, *addr);
-    // What its user alone says it shows is a request.
+    // An address that only its user wrote is a request.
     let held = |addr: &IpAddr| {
         let claim = world.claim(*addr);
         service.in_status().contains(addr)
@@ -153,7 +153,7 @@ fn holder_fact(
     HolderFact { id, shows, namespace, terms }
 }
 
-/// A claim, unless it is none of a Service's business.
+/// A claim, unless it is not for Services.
 fn claim_fact(
     world: &World,
     claim: &Claim,
@@ -172,7 +172,7 @@ fn claim_fact(
                 names.insert(id.clone(), holder.key.clone());
                 id
             });
-            // An administrator may keep it for nobody.
+            // An administrator may reserve it for no Service at all.
             let reserved = claim.reserved.is_some() || claim.purpose == Use::Reserved;
             Some(ClaimFact { addr, holders: ids.collect(), reserved })
         }

@@ -1,4 +1,4 @@
-//! The words on objects: the Service's condition, the pool's status.
+//! The texts of a Service's condition, a pool's status, and events about both.
 
 use std::{
     collections::BTreeSet,
@@ -38,7 +38,7 @@ const POOLS_NAMED: usize = 8;
 /// The API server takes no condition message longer than this.
 const LONGEST_MESSAGE: usize = 2048;
 
-/// What a Service's condition says.
+/// The content of a Service's condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConditionText {
     status: Status,
@@ -46,7 +46,7 @@ pub(super) struct ConditionText {
     message: String,
 }
 
-/// By what makes it be said: that an address is shown by others is one thing to say, whoever they are.
+/// By cause: that other Services show an address is one cause, whichever Services they are.
 impl Hash for ConditionText {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let about_others = self.reason == ALSO_SHOWN;
@@ -72,13 +72,13 @@ impl ConditionText {
         self.status == Status::True && self.reason == ALLOCATED
     }
 
-    /// Writes it among the Service's conditions; says whether that changes anything.
+    /// Sets it among the Service's conditions; returns whether that changes anything.
     pub(super) fn write(&self, conditions: &mut Vec<Condition>, now: Timestamp) -> bool {
         let (reason, message) = (&self.reason, &self.message);
         condition::set(conditions, CONDITION_ALLOCATED, self.status, reason, message, None, now)
     }
 
-    /// What to tell about it: only a change of status or reason is news.
+    /// The event about it: only a change of status or reason is news.
     pub(super) fn event(&self, service: &ServiceView) -> Option<Event> {
         let before = condition::get(&service.conditions, CONDITION_ALLOCATED);
         let same = before.is_some_and(|before| {
@@ -98,7 +98,7 @@ pub(super) fn without_ours(conditions: &[Condition]) -> Option<Vec<Condition>> {
     Some(others.cloned().collect())
 }
 
-/// What a Service says about why it waits, to be told again.
+/// The event that repeats why a Service waits.
 pub(super) fn reminder(service: &ServiceView) -> Option<Event> {
     let said = condition::get(&service.conditions, CONDITION_ALLOCATED)?;
     (said.status == Status::False.as_str()).then(|| {
@@ -156,7 +156,7 @@ pub(super) fn says_allocated(service: &ServiceView) -> bool {
         .is_some_and(|said| said.status == Status::True.as_str())
 }
 
-/// Whether the Service's condition names an address, as it does with every address that the Service has.
+/// Whether the Service's condition names an address, as it does for every address of the Service.
 pub(super) fn names(service: &ServiceView, addr: IpAddr) -> bool {
     let of_address = |letter: char| letter.is_ascii_hexdigit() || ".:".contains(letter);
     condition::get(&service.conditions, CONDITION_ALLOCATED).is_some_and(|said| {
@@ -192,12 +192,12 @@ pub(crate) fn holder_now(service: &ServiceView) -> HolderEntry {
     }
 }
 
-/// What is wrong with a pool, for people.
+/// The errors of a pool, as text.
 pub(super) fn problem(view: &PoolView) -> Option<String> {
     view.pool.as_ref().err().map(|problems| bounded(problems.join("; ")))
 }
 
-/// What there is to say of a pool beside what its spec says.
+/// The facts that a pool's status needs besides its spec.
 #[derive(Debug)]
 pub(super) struct PoolFacts<'a> {
     pub book: &'a Book,
@@ -206,11 +206,11 @@ pub(super) struct PoolFacts<'a> {
     pub waiting: &'a Waiting,
     /// Why no claim can be written, if so.
     pub blocked: Option<&'a str>,
-    /// What repair found about its addresses.
+    /// The findings about its addresses.
     pub findings: Vec<&'a Found>,
 }
 
-/// What a pool has of one family, unless it has nothing of it.
+/// The address counts of a pool for one family, if it has any addresses of it.
 fn family_count(view: &PoolView, book: &Book, family: Family) -> Option<FamilyCount> {
     view.pool.as_ref().ok().filter(|pool| pool.ranges().has_family(family))?;
     let PoolCount { capacity, used, free } = book.count_of(&view.name, family);
@@ -218,7 +218,7 @@ fn family_count(view: &PoolView, book: &Book, family: Family) -> Option<FamilyCo
     Some(FamilyCount { capacity, used, free })
 }
 
-/// A number that fits into a column: that of an IPv6 block is rounded.
+/// A number that fits into a column: large numbers are rounded.
 fn in_short(count: u128) -> String {
     const EXACT: u128 = 9_999_999_999;
     if count <= EXACT {
@@ -267,7 +267,7 @@ fn readiness(
     (Status::True, reason, bounded(parts.collect::<Vec<_>>().join("; ")))
 }
 
-/// A pool's status, if it has one and it differs from what it says now.
+/// The new status of a pool, if it has one and it differs from the current one.
 pub(super) fn pool(view: &PoolView, told: &PoolFacts<'_>, now: Timestamp) -> Option<IPGroupStatus> {
     let current = view.status.as_ref()?;
     let PoolFacts { book, overlaps, waiting, blocked, findings } = told;

@@ -1,4 +1,4 @@
-//! What the planner knows of the cluster: small views of our own types.
+//! Small views of Services and pools, with only what the planner needs.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use landfall_ipam::{Family, Pool, PoolName, Refusal, Terms};
 use super::classes::Classes;
 use crate::object::{ObjectKey, Version};
 
-/// What a Service asks for beyond "an address".
+/// The addresses that a Service asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Request {
     /// Any address will do.
@@ -22,7 +22,7 @@ pub(crate) enum Request {
     Any,
     /// Exactly these, at most one per family.
     Addresses(Vec<IpAddr>),
-    /// Something that cannot be granted whatever the pools say.
+    /// A request that no pool could grant.
     Bad(Refusal),
 }
 
@@ -43,20 +43,20 @@ impl Request {
         }
     }
 
-    /// Whether it leaves it to nobody else which address of the family it is.
+    /// Whether it determines the address of the family.
     pub(crate) fn is_about(&self, family: Family) -> bool {
         matches!(self, Self::Bad(_)) || self.of(family).is_some()
     }
 }
 
-/// Where a Service shows its addresses, for whoever announces them.
+/// Where a Service shows its addresses, for the program that announces them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// `.status.loadBalancer.ingress`.
     #[default]
     Status,
-    /// The annotation that kube-vip reads. The status is kube-vip's, and the annotation is its
-    /// user's as much as ours: what stands there is announced, whoever wrote it.
+    /// The annotation that kube-vip reads. The status is kube-vip's, and users write the annotation as
+    /// well as we do: kube-vip announces its content, whoever wrote it.
     Annotation,
 }
 
@@ -72,56 +72,56 @@ pub(crate) struct ServiceView {
     pub class: Option<Arc<str>>,
     /// The families it has, in its own order, and those of addresses in its annotation.
     pub families: Vec<Family>,
-    /// One of the latter that it does not want: `ipFamilyPolicy: SingleStack` says so.
+    /// One of the latter that it does not want, by `ipFamilyPolicy: SingleStack`.
     pub extra_family: Option<Family>,
     /// `ipFamilyPolicy: RequireDualStack`: all families or nothing.
     pub require_all: bool,
     pub request: Request,
-    /// Whether its request stands in the spec alone and contradicts what it shows, which its user may
-    /// have written as well.
+    /// Whether its request is in the spec alone and contradicts the addresses it shows, which its user
+    /// may have written as well.
     pub spec_contradicts_annotation: bool,
     /// Pools it asks for, in order; any will do if it names none.
     pub pools: Option<Vec<PoolName>>,
-    /// Whether it names them in the words of a program that ran before us: then they are where it gets
-    /// an address, and no reason to move one that it has.
+    /// Whether it names them by the keys of a program that ran before us: then they decide where it
+    /// gets an address, and are no reason to move one that it has.
     pub pools_left: bool,
     /// Its `spec.externalIPs`.
     pub external: Vec<IpAddr>,
-    /// On which terms it would share an address; `None` if with no other Service.
+    /// The terms on which it would share an address; `None` if it would not.
     pub terms: Option<Arc<Terms>>,
-    /// Whether its sharing key is of a program for which the key alone meant every namespace.
+    /// Whether its sharing key is that of a program for which the key alone meant every namespace.
     pub meant_all: bool,
-    /// The same where its namespace lets all its Services share.
+    /// Its terms where its namespace lets all its Services share.
     pub terms_by_map: Arc<Terms>,
     pub labels: BTreeMap<String, String>,
-    /// Where it shows addresses; the status, as long as it shows none.
+    /// Where it shows addresses; the status if it shows none.
     pub place: Place,
-    /// The addresses it shows there, in order. In an annotation they are a request as long as neither
-    /// a claim nor the status has them: its user may have written them.
+    /// The addresses it shows there, in order. In an annotation they are a request while neither a
+    /// claim nor the status has them: its user may have written them.
     pub shows: Vec<IpAddr>,
-    /// The addresses in its status, where it shows its own in an annotation.
+    /// The addresses in its status, if it shows its own in an annotation.
     pub announced: Vec<IpAddr>,
-    /// Whether its status holds something that is no address, such as another's host name.
+    /// Whether its status contains an entry that is no address, such as a host name of another program.
     pub ingress_has_hostname: bool,
-    /// Whether what goes with its addresses is missing beside them, such as a label.
+    /// Whether the label that goes with its addresses is missing or outdated.
     pub label_missing: bool,
-    /// Whether what stands in the place is its user's to mend before anybody writes there.
+    /// Whether its annotation is unreadable, so that its user must correct it before any write.
     pub annotation_unreadable: bool,
-    /// A place that its user does not want it shown in.
+    /// A place in which its user does not want addresses published.
     pub opts_out_of: Option<Place>,
     /// All its conditions, ours among them.
     pub conditions: Vec<Condition>,
-    /// What it is where the annotation it carries means nothing.
+    /// Its view without kube-vip's annotation, if it has one.
     pub plain: Option<Box<Plain>>,
 }
 
-/// What a Service is where kube-vip's annotation means nothing, as far as that differs.
+/// The fields of a Service that differ where kube-vip's annotation is ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plain {
     pub families: Vec<Family>,
     pub request: Request,
     pub ingress_has_hostname: bool,
-    /// Whether it bears the label that goes with the annotation.
+    /// Whether it has the label that goes with the annotation.
     pub marked: bool,
 }
 
@@ -134,7 +134,7 @@ impl ServiceView {
         }
     }
 
-    /// The Service where kube-vip's annotation means nothing.
+    /// The Service as seen where kube-vip's annotation is ignored.
     pub(crate) fn without_annotation(mut self) -> Self {
         let Some(plain) = self.plain.take() else { return self };
         let Plain { families, request, ingress_has_hostname, marked: _ } = *plain;
@@ -153,48 +153,48 @@ impl ServiceView {
         }
     }
 
-    /// Those of the addresses it shows that are among these, in its own order.
+    /// The shown addresses that are among these, in the Service's own order.
     pub(crate) fn shown_of(&self, addrs: &[IpAddr]) -> Vec<IpAddr> {
         self.shows.iter().copied().filter(|shown| addrs.contains(shown)).collect()
     }
 }
 
-/// A Service, of any type, that carries what a replaced operator left behind, or what we wrote on it
-/// when it was of type `LoadBalancer`.
+/// A Service, of any type, with marks that a replaced operator left, or that we wrote when it was of
+/// type `LoadBalancer`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Leftover {
     pub uid: Arc<str>,
     pub version: Version,
     pub deleting: bool,
-    /// Its finalizers without those of replaced operators, if it has any of theirs.
+    /// The other finalizers, if it has any of a replaced operator.
     pub finalizers: Option<Vec<String>>,
-    /// Whether it shows addresses in an annotation though it is no `LoadBalancer` any more.
+    /// Whether it shows addresses in an annotation though it is no longer a `LoadBalancer`.
     pub marked: bool,
-    /// Its conditions without ours, if it has ours and is no `LoadBalancer` any more.
+    /// Its other conditions, if it has ours and is no longer a `LoadBalancer`.
     pub conditions: Option<Vec<Condition>>,
-    /// Set if a finalizer among them is one that many operators use.
+    /// Set if the finalizer to remove is one that many operators use.
     pub finalizer_owner: Option<FinalizerOwner>,
 }
 
-/// Whose a finalizer may be that many operators use.
+/// The possible owner of a finalizer that many operators use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FinalizerOwner {
-    /// Who may have set it.
+    /// The program that may have set it.
     pub setter: Setter,
-    /// Whether the Service tells otherwise that it was served the way we do.
+    /// Whether other marks on the Service show that an operator like ours served it.
     pub evident: bool,
 }
 
-/// Who may have set a finalizer.
+/// The program that may have set a finalizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Setter {
-    /// Whoever serves Services of this class.
+    /// The one that serves Services of this class.
     Class(Option<Arc<str>>),
-    /// Whoever served it before: it is no `LoadBalancer` any more, and bears no class.
+    /// The one that served it before: it is no longer a `LoadBalancer` and has no class.
     Former,
 }
 
-/// The watches that tell of pools.
+/// The watches that pools come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PoolSource {
     IpGroups,
@@ -206,20 +206,20 @@ impl PoolSource {
     pub(crate) const ALL: [Self; 2] = [Self::IpGroups, Self::ConfigMap];
 }
 
-/// Which pools are asked for a Service that names none: those of the first rank in which one is
+/// Which pools are asked for a Service that names none: those of the first rank in which a pool is
 /// meant for it, and no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// Meant for its namespace alone.
     OfNamespace,
     Usual,
-    /// For whoever is left.
+    /// For Services that no earlier rank serves.
     Fallback,
-    /// For nobody who does not name it.
+    /// Only for Services that name it.
     OnRequest,
 }
 
-/// A pool: its addresses and whom it serves.
+/// A pool: its addresses and the Services it serves.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PoolView {
     pub name: PoolName,
@@ -229,44 +229,43 @@ pub(crate) struct PoolView {
     pub uid: Arc<str>,
     pub version: Version,
     pub generation: Option<i64>,
-    /// The pool, or what is wrong with it, part by part.
+    /// The pool, or its errors, one per part.
     pub pool: Result<Pool, Vec<String>>,
     pub namespaces: Option<Selector>,
-    /// Namespaces by name, where a pool names them.
+    /// The namespaces that it names, if it does.
     pub scope: Option<Scope>,
     pub services: Option<Selector>,
     pub classes: Classes,
     pub rank: Rank,
-    /// Whether those for whom it is meant are served from pools of a later rank if it gives nothing.
-    /// These show addresses in the same place as it does: nobody changes who announces him because
-    /// a pool is full.
+    /// Whether Services that it is meant for are served from pools of a later rank if it gives nothing.
+    /// Those pools publish in the same place: a full pool must not change which program announces.
     pub falls_back: bool,
-    /// Where those that it serves show their addresses.
+    /// Where addresses are published on the Services that it serves.
     pub place: Place,
     /// Which families it leaves to DHCP.
     pub leases: Leases,
-    /// The network interface on which its addresses are announced, whoever gets them; an empty name
-    /// leaves that to whoever announces. Without one it is that of the namespace.
+    /// The network interface on which its addresses are announced; an empty name leaves the choice to
+    /// the announcing program. `None` means that of the namespace.
     pub own_interface: Option<Arc<str>>,
-    /// What else its `ConfigMap` says.
+    /// The other settings of its `ConfigMap`.
     pub map: Option<Arc<PoolMap>>,
     pub quota: Option<Quota>,
-    /// How long the address of a deleted Service waits for it.
+    /// How long the address of a deleted Service waits for a new Service of its name.
     pub retain_for: Option<Duration>,
-    /// Fields that are set but that this version does not act on.
+    /// Fields that are set and that this version ignores.
     pub ignored: Vec<&'static str>,
-    /// Its ranges in a few words, unless its `segment` is all there is.
+    /// A short form of its ranges, unless `segment` is all there is.
     pub ranges: Option<String>,
-    /// Entries of its lists that cannot be read, and count for nothing.
+    /// Entries of its lists that cannot be read and are ignored.
     pub unreadable: Vec<String>,
-    /// What in its words is not as it was meant, though it can be used.
+    /// Parts of its definition that are probably mistakes, though it is usable.
     pub warnings: Vec<String>,
-    /// What its status says now, if it has one.
+    /// Its current status, if it has one.
     pub status: Option<IPGroupStatus>,
 }
 
 impl PoolView {
-    /// A pool without addresses that serves everybody.
+    /// A pool without addresses that serves every Service.
     pub(crate) fn empty(
         name: PoolName,
         source: PoolSource,
@@ -301,8 +300,8 @@ impl PoolView {
         }
     }
 
-    /// Whether it gives the same addresses to the same Services as this one. A change of status alone
-    /// keeps the generation; a pool without one is compared.
+    /// Whether it gives the same addresses to the same Services as the other. A status write keeps the
+    /// generation; pools without a generation are compared.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         match (self.generation, other.generation) {
             (Some(one), Some(another)) => self.uid == other.uid && one == another,
@@ -311,12 +310,12 @@ impl PoolView {
         }
     }
 
-    /// Whether an address is one of its own.
+    /// Whether it contains an address.
     pub(crate) fn covers(&self, addr: IpAddr) -> bool {
         self.pool.as_ref().is_ok_and(|pool| pool.contains(addr))
     }
 
-    /// The network interface on which addresses are announced that it gave to a namespace.
+    /// The network interface for the addresses that it gives to a namespace.
     pub(crate) fn interface(&self, namespace: &str) -> Option<&str> {
         match &self.own_interface {
             Some(own) => Some(own.as_ref()).filter(|name| !name.is_empty()),
@@ -325,7 +324,7 @@ impl PoolView {
     }
 }
 
-/// The watches that tell of foreign addresses.
+/// The watches that foreign addresses come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ForeignKind {
     Nodes,

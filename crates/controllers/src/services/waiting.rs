@@ -1,4 +1,4 @@
-//! Who waits for what, so that a freed address finds the oldest that wants it without a scan.
+//! Waiting Services by what they wait for, so that a freed address finds the oldest without a scan.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use landfall_ipam::{Family, PoolName, Reason, Verdict};
 use super::view::ServiceView;
 use crate::object::ObjectKey;
 
-/// Age first: the oldest is served first; equal ages go by name.
+/// The oldest Service is served first; equal ages go by name.
 pub(super) type Turn = (Timestamp, ObjectKey);
 
 /// What one Service waits for.
@@ -23,13 +23,13 @@ pub(super) struct Wait {
     pub addrs: Vec<IpAddr>,
     /// Any address of the family in the pool.
     pub pools: Vec<(PoolName, Family)>,
-    /// That its namespace holds one less of the pool.
+    /// Its namespace to hold one address of the pool less.
     pub quotas: Vec<(PoolName, String)>,
-    /// The pools that would serve it, each with why it does not.
+    /// The pools that would serve it, each with the reason why it does not.
     pub verdicts: Vec<(PoolName, Reason)>,
-    /// That somebody with this sharing key has an address to share.
+    /// An address of a holder with this sharing key.
     pub sharing_key: Option<String>,
-    /// It takes nothing as long as it cannot have everything.
+    /// Whether it takes nothing unless it can have everything.
     pub all_or_nothing: bool,
 }
 
@@ -48,13 +48,13 @@ impl Wait {
         }
     }
 
-    /// Waits for what would turn a pool's verdict, and for the pool if it would serve.
+    /// Waits for a change of a pool's verdict, and for the pool if it would serve.
     pub(super) fn add(&mut self, pool: &PoolName, verdict: Verdict, namespace: &str) {
         match verdict {
             Verdict::Full(family) => self.pools.push((pool.clone(), family)),
             Verdict::OverQuota(_) => self.quotas.push((pool.clone(), namespace.to_owned())),
             Verdict::NoFamily(_) | Verdict::Invalid | Verdict::Draining => {}
-            // It is not meant for this one.
+            // The pool is not meant for this Service.
             Verdict::NotAsked
             | Verdict::Missing
             | Verdict::OtherClass
@@ -68,10 +68,10 @@ impl Wait {
     }
 }
 
-/// All that wait.
+/// All waiting Services.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// Whether somebody has come, gone or changed since it was last asked.
+    /// Whether a wait was added, removed or changed since this was last read.
     changed: bool,
     waits: BTreeMap<ObjectKey, Wait>,
     by_addr: BTreeMap<IpAddr, BTreeSet<Turn>>,
@@ -79,7 +79,7 @@ pub(super) struct Waiting {
     by_quota: BTreeMap<(PoolName, String), BTreeSet<Turn>>,
     by_key: BTreeMap<String, BTreeSet<Turn>>,
     all_or_nothing: BTreeSet<Turn>,
-    /// For whom a pool is in question, and why it does not serve them.
+    /// The Services that a pool could serve, and why it does not.
     refused_by: BTreeMap<PoolName, BTreeMap<Turn, Reason>>,
 }
 
@@ -140,12 +140,12 @@ impl Waiting {
         self.waits.contains_key(key)
     }
 
-    /// Whether anything changed since this was last asked.
+    /// Whether anything changed since the last call.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// All of a namespace that wait.
+    /// All waiting Services of a namespace.
     pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Turn> {
         self.of_namespace(namespace).map(|(key, wait)| (wait.created, key.clone())).collect()
     }
@@ -161,7 +161,7 @@ impl Waiting {
         self.waits.range(from..).take_while(move |(key, _)| key.namespace() == namespace)
     }
 
-    /// How many wait, by reason.
+    /// How many Services wait, by reason.
     pub(super) fn by_reason(&self) -> BTreeMap<Reason, usize> {
         let mut counts = BTreeMap::new();
         for wait in self.waits.values() {
@@ -171,22 +171,22 @@ impl Waiting {
         counts
     }
 
-    /// All that wait for exactly this address.
+    /// All Services that wait for exactly this address.
     pub(super) fn for_address(&self, addr: IpAddr) -> Vec<Turn> {
         self.by_addr.get(&addr).into_iter().flatten().cloned().collect()
     }
 
-    /// All that wait for their namespace to hold one less of a pool.
+    /// All Services that wait for their namespace to hold one address of a pool less.
     pub(super) fn under_quota(&self, quota: &(PoolName, String)) -> Vec<Turn> {
         self.by_quota.get(quota).into_iter().flatten().cloned().collect()
     }
 
-    /// How many wait for a pool.
+    /// How many Services wait for a pool.
     pub(super) fn count_for(&self, pool: &PoolName) -> usize {
         self.refused_by.get(pool).map_or(0, BTreeMap::len)
     }
 
-    /// Who waits for a pool and why, oldest first.
+    /// The Services that wait for a pool and why, oldest first.
     pub(super) fn longest_for(
         &self,
         pool: &PoolName,
@@ -195,22 +195,22 @@ impl Waiting {
         turns.map(|((_, key), reason)| (key, *reason))
     }
 
-    /// All that wait and have this sharing key.
+    /// All waiting Services with this sharing key.
     pub(super) fn under_key(&self, key: &str) -> Vec<Turn> {
         self.by_key.get(key).into_iter().flatten().cloned().collect()
     }
 
-    /// All that wait and take nothing as long as they cannot have everything, oldest first.
+    /// All waiting Services that take nothing unless they can have everything, oldest first.
     pub(super) fn all_or_nothing(&self) -> Vec<ObjectKey> {
         self.all_or_nothing.iter().map(|(_, key)| key.clone()).collect()
     }
 
-    /// The oldest that waits for exactly this address and comes after `last`.
+    /// The oldest Service after `last` that waits for exactly this address.
     pub(super) fn next_for(&self, addr: IpAddr, last: Option<&Turn>) -> Option<&Turn> {
         after(self.by_addr.get(&addr)?, last)
     }
 
-    /// The oldest that waits for any address of the family in the pool and comes after `last`.
+    /// The oldest Service after `last` that waits for any address of the family in the pool.
     pub(super) fn next_for_pool(
         &self,
         pool: &(PoolName, Family),
@@ -219,7 +219,7 @@ impl Waiting {
         after(self.by_pool.get(pool)?, last)
     }
 
-    /// Whether somebody waits for exactly this address.
+    /// Whether a Service waits for exactly this address.
     pub(super) fn is_awaited(&self, addr: IpAddr) -> bool {
         self.by_addr.contains_key(&addr)
     }

@@ -1,4 +1,4 @@
-//! Watches: each turns its kind's objects into news for the planner, and nothing else.
+//! Watches: each turns the objects of its kind into news for the planner.
 
 use std::{future::Future, net::IpAddr};
 
@@ -123,10 +123,10 @@ pub(super) fn service_news(event: Event<LeanService>) -> Vec<News> {
     [watched].into_iter().chain(outside).chain([left]).collect()
 }
 
-/// The addresses that a Service has though nobody gave it them, see [`outside_ips`].
+/// The kinds of addresses that a Service has without a claim, see [`outside_ips`].
 const SERVICE_ADDRESSES: [ForeignKind; 2] = [ForeignKind::ExternalIps, ForeignKind::ClusterIps];
 
-/// Addresses of a Service that nobody gave it: external ones, and its `ClusterIPs`.
+/// Addresses that a Service has without a claim: external ones and `ClusterIPs`.
 fn outside_ips(
     object: &Service,
     addrs: [Vec<IpAddr>; 2],
@@ -141,7 +141,7 @@ fn outside_ips(
     ]
 }
 
-/// Watches the ranges from which the API server gives `ClusterIPs`, where it tells them.
+/// Watches the ranges from which the API server gives `ClusterIPs`, if it serves them.
 pub(super) async fn service_ranges(
     client: Client,
     served: Served,
@@ -194,7 +194,7 @@ pub(super) fn node_news(event: Event<Node>) -> Vec<News> {
     })
 }
 
-/// Watches those `VirtualIP`s that are not done with their address, while the kind is served.
+/// Watches `VirtualIP`s that still have their address, while the kind is served.
 pub(super) async fn virtual_ips(
     client: Client,
     served: Served,

@@ -1,4 +1,4 @@
-//! What a Service itself says about an address: the one judgement that every operator must share.
+//! Whether a Service could want an address: the one judgement that every operator must share.
 //!
 //! Publishing and releasing both ask [`could_want`], and nothing else, whether an address that the
 //! Service does not show may still become its own. If the two disagreed, one operator could release
@@ -9,19 +9,19 @@ use landfall_ipam::Family;
 use super::{status, view::ServiceView};
 use crate::ledger::{Claim, HolderEntry};
 
-/// Whether the holder could still want the claimed address, judged from its own fields and the
-/// claim itself: never from pools or selectors, of which two operators may have different copies.
-/// Of the claim they cannot: whoever publishes on it or releases it does so at one version of it.
+/// Whether the holder could still want the claimed address, judged from its own fields and the claim
+/// itself: never from pools or selectors, of which two operators may have different copies. The claim
+/// cannot differ: publishing on it and releasing it both need one version of it.
 ///
-/// A Service that shows another address of the family wants this one only if it asks for it. One
-/// that shows none could want any address that a claim keeps for it, whatever it asks for: it gets
-/// that address back if its request is refused. One that asks for other pools since the claim was made
-/// never had the address and wants one of theirs. One that may not share the address with those who have
-/// it cannot want it.
+/// A Service that shows another address of the family wants this one only if it asks for it. One that
+/// shows none could want any address that a claim keeps for it, whatever it asks for: it gets that
+/// address back if its request is refused. One that asks for other pools since the claim was made never
+/// had the address and wants one of theirs. One that may not share the address with its holders cannot
+/// want it.
 pub(super) fn could_want(service: &ServiceView, holder: &HolderEntry, claim: &Claim) -> bool {
     let addr = claim.addr;
     let family = Family::of(addr);
-    // It is to take the place of an address that is of none of the pools that the Service asks for.
+    // It is to replace an address that is in none of the pools that the Service asks for.
     let replaces = || {
         let replaced = holder.replaces.is_some_and(|shown| service.shows.contains(&shown));
         let asks_the_same = service.pools.as_ref() == Some(&holder.asked_pools);
@@ -38,8 +38,9 @@ pub(super) fn could_want(service: &ServiceView, holder: &HolderEntry, claim: &Cl
         && claim.clash(service).is_none()
 }
 
-/// Whether the Service asks for other pools since the claim was made, and never had the address: it
-/// neither shows it nor says that it has it. If only what it shows was wiped, the address comes back.
+/// Whether the Service asks for other pools since the claim was made, and never had the address:
+/// neither its addresses nor its condition name it. If only its status was wiped, the address comes
+/// back.
 pub(super) fn asks_for_other_pools(
     service: &ServiceView,
     holder: &HolderEntry,
@@ -55,10 +56,10 @@ pub(super) fn asks_for_other_pools(
     })
 }
 
-/// Whether a claim on the address may be taken from this holder, given the holder as it is now.
+/// Whether this holder may be released from the claim, given its present state.
 ///
 /// `None` is a Service that is gone or no longer of type `LoadBalancer`. A Service of the same name
-/// that shows the address keeps the claim alive even if it is not the one named: somebody must look.
+/// that shows the address keeps the claim even if the claim names another uid: a person must decide.
 pub(super) fn may_release(live: Option<&ServiceView>, holder: &HolderEntry, claim: &Claim) -> bool {
     live.is_none_or(|service| {
         !service.shows.contains(&claim.addr) && !could_want(service, holder, claim)

@@ -1,4 +1,4 @@
-//! What is known: watched objects with our own unechoed writes laid over them, and indexes.
+//! The known state: watched objects with our own writes that no watch has echoed yet, and indexes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,64 +24,63 @@ use crate::{
     store::Store,
 };
 
-/// What is known, with our own unechoed writes laid over it.
+/// The known state, including our own writes that no watch has echoed yet.
 #[derive(Debug, Default)]
 pub(super) struct World {
     pub(super) ledger: Ledger,
     pub(super) services: Store<ObjectKey, ServiceView>,
-    /// What replaced operators left on Services of any type.
+    /// Services of any type with marks that replaced operators left on them.
     pub(super) leftovers: Store<ObjectKey, Leftover>,
     pub(super) pools: BTreeMap<PoolSource, Store<PoolName, PoolView>>,
     pub(super) namespaces: Store<String, BTreeMap<String, String>>,
     pub(super) foreign_addresses: BTreeMap<ForeignKind, Store<ForeignAddress, Vec<IpAddr>>>,
     /// The ranges of each `ServiceCIDR`.
     pub(super) service_ranges: Store<String, AddrSet>,
-    /// What Services list in `spec.externalIPs`.
+    /// The addresses that Services list in `spec.externalIPs`.
     pub(super) externals: Externals,
-    /// Pools in the order they are asked; those that cannot be used come last.
+    /// Pools in the order in which they are asked; unusable ones come last.
     pub(super) order: Vec<PoolName>,
-    /// Pools with addresses that other pools have as well, and those others.
+    /// Pools that share addresses with other pools, and those others.
     pub(super) overlaps: BTreeMap<PoolName, BTreeSet<PoolName>>,
-    /// Services whose users write in the annotation an address that another has, and that they could
-    /// have otherwise.
+    /// Services with the address of another in the annotation, which they could have otherwise.
     pub(super) contested: Index<IpAddr, ObjectKey>,
     /// Addresses that a Service had in the annotation, without a claim, before they were in its status.
     pub(super) asked_first: Index<ObjectKey, IpAddr>,
     pub(super) annotated: AnnotatedServices,
     pub(super) tenancy: Tenancy,
-    /// Whether some pool has its Services shown in an annotation.
+    /// Whether any pool publishes in an annotation.
     annotates: bool,
     no_labels: BTreeMap<String, String>,
 }
 
-/// What holds for Services that are shown in an annotation.
+/// The rules for Services with addresses published in an annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnotatedServices {
     pub classes: Classes,
-    /// Whether an administrator named these classes: then kube-vip is there, though its `ConfigMap` may
-    /// not be.
+    /// Whether an administrator named these classes: then kube-vip is in use, even without its
+    /// `ConfigMap`.
     pub named: bool,
-    /// Whether they may ask only for what a pool can give them.
+    /// Whether they may ask only for addresses that a pool can give them.
     pub only_from_pools: bool,
 }
 
-/// What namespaces see and get of each other.
+/// What namespaces may see of each other and share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tenancy {
-    /// Whether Services are not told the names of holders in other namespaces.
+    /// Whether the names of holders in other namespaces are hidden from Services.
     pub hide_holders: bool,
-    /// Whether the sharing key of another program, which had no other word for it, is consent to share
-    /// with every namespace, as it was there.
+    /// Whether the sharing key of another program, which knew no namespaces, is consent to share with
+    /// every namespace, as it was there.
     pub inherited_keys_share_everywhere: bool,
 }
 
 impl World {
-    /// Nothing is known yet, but what an administrator sets.
+    /// A world of which only the settings are known.
     pub(super) fn new(annotated: AnnotatedServices, tenancy: Tenancy) -> Self {
         Self { annotated, tenancy, ..Self::default() }
     }
 
-    /// Those who read what is said about a Service.
+    /// The readers of messages about a Service.
     pub(super) fn audience<'a>(&self, service: &'a ServiceView) -> Audience<'a> {
         Audience { namespace: service.key.namespace(), sees_all: !self.tenancy.hide_holders }
     }
@@ -106,22 +105,22 @@ impl World {
         self.pools.values().flat_map(Store::values)
     }
 
-    /// Whether Services of a class, or those without one, are served here: kube-vip's also while it
-    /// has no pool, others by a pool. Who is not served is not even told so: with kube-vip's pools for
-    /// a class, Services without one are another program's.
+    /// Whether Services of a class, or without one, are served here: kube-vip's classes even while it
+    /// has no pool, others by a pool. An unserved Service gets no message: with kube-vip's pools for
+    /// one class, Services without a class belong to another program.
     pub(super) fn serves_class(&self, class: Option<&Arc<str>>) -> bool {
         self.annotated.classes.include(class)
             || self.all_pools().any(|pool| pool.classes.include(class))
     }
 
-    /// Whether kube-vip is in use, as its `ConfigMap` or an administrator says.
+    /// Whether kube-vip is in use, according to its `ConfigMap` or an administrator.
     pub(super) fn has_kube_vip(&self) -> bool {
         self.annotates || self.annotated.named
     }
 
-    /// Whether kube-vip's annotation says where a Service is shown: where kube-vip is in use, and where
-    /// the Service has an address that was given so or bears the mark of that, which must go before
-    /// the address is another's. Elsewhere it is a request like others.
+    /// Whether kube-vip's annotation is where addresses of a Service are shown: if kube-vip is in use,
+    /// or if the Service has an address that was given so or the label of one, which must go before
+    /// another Service gets the address. Elsewhere the annotation is a request like others.
     pub(super) fn is_announced_by_kube_vip(&self, service: &ServiceView) -> bool {
         let marked = service.plain.as_ref().is_some_and(|plain| plain.marked);
         let here = self.has_kube_vip() || marked;
@@ -129,12 +128,12 @@ impl World {
         here || given.any(|pool| pool.is_none_or(is_of_map))
     }
 
-    /// A Service as it is here: with or without what kube-vip's annotation says.
+    /// A Service, with or without kube-vip's annotation, as it applies here.
     pub(super) fn service(&self, key: &ObjectKey) -> Option<ServiceView> {
         self.services.get(key).map(|service| self.as_here(service))
     }
 
-    /// The same for one that was read elsewhere.
+    /// The same for a view from elsewhere.
     pub(super) fn as_here(&self, service: &ServiceView) -> ServiceView {
         let service = service.clone();
         let speaks = service.plain.is_none() || self.is_announced_by_kube_vip(&service);
@@ -147,10 +146,10 @@ impl World {
         map.is_some_and(|map| map.shares(namespace))
     }
 
-    /// Whether what was left on a Service is for us to take off.
+    /// Whether leftovers on a Service are ours to remove.
     ///
-    /// A finalizer that many operators use is so if the Service is one of those whose operator we
-    /// replace: it carries more of that one than the finalizer, or pools like that one's are here.
+    /// A finalizer that many operators use is ours if we replace the operator of this Service: the
+    /// Service has other marks of it, or there are pools like those of that operator.
     pub(super) fn is_left_to_us(&self, key: &ObjectKey, leftover: &Leftover) -> bool {
         let in_its_place = || self.all_pools().any(|pool| pool.place == Place::Annotation);
         match &leftover.finalizer_owner {
@@ -169,7 +168,7 @@ impl World {
         self.namespaces.get(&namespace.to_owned()).unwrap_or(&self.no_labels)
     }
 
-    /// Claims that name this very Service under the class it has.
+    /// Claims that name exactly this Service, with the class it has.
     pub(super) fn claims_naming(&self, service: &ServiceView) -> impl Iterator<Item = &Claim> {
         let held = self.ledger.held_by_service(&service.key).into_iter();
         let claims = held.filter_map(|addr| self.claim(addr));
@@ -179,8 +178,8 @@ impl World {
         })
     }
 
-    /// Those of them that it may hold together with whoever else they name, and of the pools that it
-    /// asks for unless it has the address already.
+    /// Those of them that it may hold together with their other holders, and only from the pools that
+    /// it asks for unless it has the address already.
     pub(super) fn claims_of(&self, service: &ServiceView) -> Vec<&Claim> {
         let claims = self.claims_naming(service).filter(|claim| claim.clash(service).is_none());
         let fitting = claims.filter(|claim| {
@@ -190,7 +189,7 @@ impl World {
         fitting.collect()
     }
 
-    /// Whether every watch has listed once.
+    /// Whether every watch has completed a list.
     pub(super) fn has_listed(&self) -> bool {
         let foreign_addresses = ForeignKind::ALL
             .iter()
@@ -205,14 +204,14 @@ impl World {
             && foreign_addresses
     }
 
-    /// How many addresses of a pool a namespace holds or is about to.
+    /// How many addresses of a pool a namespace holds or is about to hold.
     pub(super) fn count_of(&self, pool: &PoolName, namespace: &str) -> usize {
         let listed = self.externals.count(&(pool.clone(), namespace.to_owned()));
         self.ledger.count(pool, namespace).saturating_add(listed)
     }
 
-    /// The address that has waited longest for a deleted Service of a namespace, if giving it up gives
-    /// the namespace room for one more of the pool.
+    /// The address that has waited longest for a deleted Service of a namespace, if giving it up lets
+    /// the namespace have another of the pool.
     pub(super) fn to_give_up(&self, pool: &PoolName, namespace: &str) -> Option<IpAddr> {
         let limit = usize::try_from(self.limit_of(pool, namespace)?).unwrap_or(usize::MAX);
         let (retained, oldest) = self.ledger.retained(pool, namespace);
@@ -226,8 +225,8 @@ impl World {
         Some(u32::try_from(limit).unwrap_or_default())
     }
 
-    /// The address of a family that is kept for this Service, and its pool: one for it by name
-    /// before one for any of its namespace, and then the lowest.
+    /// The address of a family that is reserved for this Service, and its pool: first by its name, then
+    /// for any Service of its namespace, and then the lowest.
     pub(super) fn kept_for(
         &self,
         service: &ServiceView,
@@ -249,11 +248,11 @@ impl World {
         fitting.min().map(|(_, addr, pool)| (addr, pool))
     }
 
-    /// Whether a claim keeps its address for this Service, and if so, whether for any other of the
-    /// namespace as well.
+    /// Whether a claim reserves its address for this Service; `Some(true)` if for any Service of the
+    /// namespace.
     ///
-    /// A Service may be deleted and made anew before anybody looks. Its address is then kept as if
-    /// the deletion had been seen in time.
+    /// A Service may be deleted and created again before we see it. Its address is then kept as if we
+    /// had seen the deletion in time.
     fn keeps(&self, claim: &Claim, service: &ServiceView) -> Option<bool> {
         let left = claim.left_by_namesake(service);
         match &claim.reserved {
@@ -270,8 +269,8 @@ impl World {
         self.pool(claim.pool.as_ref()?)?.retain_for
     }
 
-    /// Who outside the ledger has an address that a Service would have. What the Service itself has in
-    /// `spec.externalIPs` is no obstacle.
+    /// The object outside the ledger that has an address which a Service would take. The Service's own
+    /// `spec.externalIPs` are no obstacle.
     pub(super) fn foreign_address(
         &self,
         addr: IpAddr,
@@ -280,8 +279,7 @@ impl World {
         self.ledger.outside.of(&addr).find(|foreign_address| !foreign_address.is(&service.key))
     }
 
-    /// Whether an address is taken by nothing but what the Service itself shows and has in
-    /// `spec.externalIPs`.
+    /// Whether an address is taken by nothing except the Service's own status and `spec.externalIPs`.
     pub(super) fn is_free_for(&self, service: &ServiceView, addr: IpAddr) -> bool {
         self.claim(addr).is_none()
             && !self.is_in_flight(addr)
@@ -289,10 +287,10 @@ impl World {
             && self.foreign_address(addr, service).is_none()
     }
 
-    /// Whether a `VirtualIP` has the address and is not done with it.
+    /// Whether a `VirtualIP` still has the address.
     ///
-    /// On its way to a Service its claim names a Service that is not of type `LoadBalancer` yet. Only
-    /// the `VirtualIP` tells that such a claim is wanted.
+    /// During its migration the claim names a Service that is not of type `LoadBalancer` yet. Only the
+    /// `VirtualIP` shows that such a claim is wanted.
     pub(super) fn is_a_virtual_ips(&self, addr: IpAddr) -> bool {
         self.ledger
             .outside
@@ -307,7 +305,7 @@ impl World {
         showing.filter(|key| !holders.iter().any(|holder| holder.key == **key))
     }
 
-    /// Who has a taken address.
+    /// A description of the object that has a taken address.
     pub(super) fn who_has(&self, addr: IpAddr, audience: Audience<'_>) -> String {
         if let Some(claim) = self.claim(addr) {
             return claim.described(audience);
@@ -321,7 +319,7 @@ impl World {
         }
     }
 
-    /// Takes the ranges of all `ServiceCIDR`s out of what pools give.
+    /// Excludes the ranges of all `ServiceCIDR`s from all pools.
     pub(super) fn rebuild_service_ranges(&mut self) {
         let ranges = self.service_ranges.values();
         self.ledger.book.set_cluster_ips(ranges.fold(AddrSet::new(), |all, one| all.union(one)));

@@ -1,4 +1,4 @@
-//! Which pools a Service is for, and whether one of them may give it a certain address.
+//! Finds the pools that serve a Service, and whether one may give it a certain address.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use crate::ledger::Claim;
 /// A pool to ask; one that the Service asks for may not exist.
 pub(super) type Candidate<'a> = (PoolName, Option<&'a PoolView>);
 
-/// The pools to ask, in order and in turns: those of the second turn only if none of the first gives.
+/// The pools to ask, in order and in two turns: the second only if no pool of the first gives.
 pub(super) fn candidates<'a>(world: &'a World, service: &ServiceView) -> [Vec<Candidate<'a>>; 2] {
     if let Some(names) = &service.pools {
         let asked = names.iter().map(|name| (name.clone(), world.pool(name)));
@@ -35,8 +35,8 @@ pub(super) fn candidates<'a>(world: &'a World, service: &ServiceView) -> [Vec<Ca
         .map(|turn| turn.into_iter().map(|view| (view.name.clone(), Some(view))).collect())
 }
 
-/// Whether what the pool says is worth reading for a Service that names none: nobody wants to know
-/// about the pools of all other namespaces, nor what is wrong with one that he did not ask for.
+/// Whether the pool's verdict matters to a Service that names no pool. Pools of other namespaces do
+/// not, nor do pools that must be named and would not serve it.
 fn concerns(world: &World, view: &PoolView, service: &ServiceView) -> bool {
     match view.rank {
         Rank::OfNamespace => serves(world, view, service) != Err(Verdict::OfOtherNamespaces),
@@ -54,8 +54,7 @@ fn meant_for<'a>(world: &'a World, service: &ServiceView) -> Option<&'a PoolView
     }
 }
 
-/// Whether the pool is meant for the Service, which did not name others, though it may be unusable
-/// or full.
+/// Whether the pool is meant for the Service, which named no others. It may be unusable or full.
 pub(super) fn is_meant_for(world: &World, view: &PoolView, service: &ServiceView) -> bool {
     let asked = service.pools.is_some();
     match &view.pool {
@@ -66,15 +65,14 @@ pub(super) fn is_meant_for(world: &World, view: &PoolView, service: &ServiceView
     }
 }
 
-/// Whether the Service named the pool, if it must be named.
+/// Whether the Service names pools, or this one need not be named.
 pub(super) fn is_open_to(view: &PoolView, service: &ServiceView) -> bool {
     service.pools.is_some() || view.rank != Rank::OnRequest
 }
 
-/// Where the Service is to show these addresses: in the annotation if it has one. Else, if it shows
-/// some of them already, it stays with that unless the pool of the first is for it and says otherwise.
-/// Else as the pool says that the first one is from, or that has it now, or that is meant for the
-/// Service.
+/// Where to publish these addresses on the Service: in the annotation if it has one. Else, if it shows
+/// some of them already, in the same place, unless the pool that gave the first serves it and says
+/// otherwise. Else where the pool says that gave them, or contains them, or is meant for the Service.
 pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[IpAddr]) -> Place {
     if service.place == Place::Annotation {
         return service.place;
@@ -91,9 +89,8 @@ pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[
     pool.map_or(service.place, |pool| pool.place)
 }
 
-/// Whether the Service may have an address that it asks for though no pool gives it: whoever is
-/// announced from the annotation always could, as long as nobody else has it, no pool excludes it
-/// and no `IPGroup` has a say in it.
+/// Whether the Service may have an address that it asks for though no pool gives it. One announced from
+/// the annotation always could, if the address is free, no pool excludes it and no `IPGroup` covers it.
 pub(super) fn may_ask_beyond_pools(
     world: &World,
     service: &ServiceView,
@@ -131,7 +128,7 @@ pub(super) fn may_ask_beyond_pools(
 pub(super) enum Grant {
     /// This pool gives it.
     From(PoolName),
-    /// A pool gives it once its namespace has given up this one, which waits for a deleted Service.
+    /// A pool gives it once the namespace has given up this one, which waits for a deleted Service.
     After(IpAddr),
 }
 
@@ -147,7 +144,7 @@ pub(super) fn specific(
         if !reservation.is_for_service(&service.key) {
             return Err(Refusal::Reserved(addr, audience.reservation(reservation)));
         }
-        // Whoever reserved it has decided; selectors and quotas do not count.
+        // The reservation decides; selectors and quotas do not count.
         let pool = world.ledger.book.pool_of(addr).ok_or(Refusal::OutsideEveryPool(addr))?;
         if let Some(why) = world.ledger.book.unusable(addr) {
             return Err(Refusal::NeverGiven(addr, why));
@@ -192,7 +189,7 @@ pub(super) fn specific(
             Ok(()) => {
                 return Ok(retained.map_or_else(|| Grant::From(view.name.clone()), Grant::After));
             }
-            // These are about the pool alone, and another may have better reasons.
+            // These are about one pool only, and another may have better reasons.
             Err(Refusal::NotServed(_, why)) => verdicts.extend(why),
             Err(why @ Refusal::HeldBack(..)) => held_back = held_back.or(Some(why)),
             Err(why) => refusal = refusal.or(Some(why)),
@@ -206,8 +203,8 @@ pub(super) fn specific(
     })
 }
 
-/// The pool for which a Service counts that waits for this address: the first that covers it and
-/// would serve the Service, else the first that covers it.
+/// The pool that counts a Service as waiting for this address: the first that covers it and would serve
+/// the Service, else the first that covers it.
 pub(in crate::services) fn awaited<'a>(
     world: &'a World,
     service: &ServiceView,
@@ -224,7 +221,7 @@ pub(in crate::services) fn awaited<'a>(
 }
 
 /// Whether the namespace may hold one more address of the pool: this one, which it may have already.
-/// What the Service takes for its other family counts, too.
+/// Addresses that the Service takes for its other family count.
 pub(super) fn within_quota(
     world: &World,
     view: &PoolView,
@@ -235,7 +232,7 @@ pub(super) fn within_quota(
     let namespace = service.key.namespace();
     let Some(limit) = world.limit_of(&view.name, namespace) else { return Ok(()) };
     let counts = |addr: IpAddr| world.ledger.counts(&view.name, namespace, addr);
-    // An address that it joins counts for the pool that gave it first.
+    // A shared address counts for the pool that gave it first.
     let gives = |addr: IpAddr| world.claim(addr).and_then(|claim| claim.pool.as_ref());
     let more = takes.iter().filter(|(addr, pool)| {
         gives(*addr).or(pool.as_ref()) == Some(&view.name) && !counts(*addr)
@@ -262,7 +259,7 @@ pub(super) fn serves(world: &World, view: &PoolView, service: &ServiceView) -> R
     if !view.services.as_ref().is_none_or(selected) {
         return Err(Verdict::OtherHolders);
     }
-    // Last: a bad pool is no reason for those it would not serve anyway.
+    // Last: an invalid pool is no reason for Services that it would not serve anyway.
     if view.pool.is_err() {
         return Err(Verdict::Invalid);
     }

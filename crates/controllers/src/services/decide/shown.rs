@@ -1,5 +1,5 @@
-//! What a Service shows already, or its user says it should: whoever gave it, it is entered in the ledger
-//! or judged as a request.
+//! Judges addresses that a Service already shows: they are adopted into the ledger, or treated as
+//! requests.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::ledger::Claim;
 
-/// Enters an address that the Service shows already, whoever gave it, into the ledger.
+/// Adopts an address that the Service already shows, whichever program gave it.
 pub(super) fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
     if world.is_in_flight(addr) {
         return Slot::Later;
@@ -32,20 +32,20 @@ pub(super) fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot 
     pool.map_or(Slot::Foreign, |pool| Slot::Takes(addr, Some(pool)))
 }
 
-/// An address in the annotation that the Service is announced from, on which it has no claim. If its
-/// status has it as well, an operator that we replace gave it. Else its user asks for it.
+/// An address in kube-vip's annotation on which the Service has no claim. If its status has it as well,
+/// an operator that we replace gave it. Else its user asks for it.
 pub(super) fn annotated(world: &World, service: &ServiceView, addr: IpAddr, takes: &Takes) -> Slot {
     if is_lease(addr) {
         return Slot::Leased(addr);
     }
-    // A status that came after the request or our "no" proves nothing: kube-vip announces whatever is
-    // written there, and may be faster than we are.
+    // A status written after the request or our refusal proves nothing: kube-vip announces every
+    // address in the annotation, and may be faster than we are.
     let is_held = service.in_status().contains(&addr)
         && !status::says_refused(service)
         && !world.asked_first.contains(&service.key, &addr);
     let slot = if is_held {
         let slot = adopt(world, service, addr);
-        // What is outside every pool is announced whatever we say: no other may get it.
+        // An address outside every pool is announced in any case, so no other Service may get it.
         if matches!(slot, Slot::Foreign) { Slot::Takes(addr, None) } else { slot }
     } else if world.is_in_flight(addr) {
         Slot::Later
@@ -58,8 +58,8 @@ pub(super) fn annotated(world: &World, service: &ServiceView, addr: IpAddr, take
     if had && service.spec_contradicts_annotation { Slot::Follow } else { slot }
 }
 
-/// More addresses of one family that the Service shows beside the one that it keeps: another program
-/// gave it several. They stay for as long as it shows them.
+/// More addresses of one family that the Service shows beside the one it keeps, given by another
+/// program. They stay for as long as it shows them.
 pub(super) fn beside(
     world: &World,
     service: &ServiceView,
@@ -85,8 +85,8 @@ pub(super) fn beside(
     slots.collect()
 }
 
-/// The address of the family that counts among those that the Service shows: one that it has a claim
-/// on, else one that a claim or a pool knows of, else the first.
+/// The one address of the family that counts among those the Service shows: one it has a claim on, else
+/// one in the ledger or a pool, else the first.
 pub(super) fn of_family(
     world: &World,
     service: &ServiceView,
@@ -100,13 +100,13 @@ pub(super) fn of_family(
     first.or_else(|| of_family().next())
 }
 
-/// Whether an address is in the ledger or in a pool; others are another program's.
+/// Whether an address is in the ledger or in a pool; others belong to another program.
 pub(in crate::services) fn is_known(world: &World, addr: IpAddr) -> bool {
     world.claim(addr).is_some() || world.ledger.book.pool_of(addr).is_some()
 }
 
-/// The first of its external addresses that lies in a pool which serves the Service: whoever wrote it
-/// there wants the Service to have it.
+/// The first of its external addresses in a pool that serves the Service: its user wants the Service to
+/// have it.
 pub(super) fn external(world: &World, service: &ServiceView, family: Family) -> Option<IpAddr> {
     let of_family = service.external.iter().copied().filter(|addr| Family::of(*addr) == family);
     let served = |addr: &IpAddr| {

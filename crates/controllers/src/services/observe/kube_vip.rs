@@ -1,4 +1,4 @@
-//! The dialect of kube-vip's cloud provider: what stands on Services, and pools in a `ConfigMap`.
+//! The dialect of kube-vip's cloud provider: its marks on Services, and pools in a `ConfigMap`.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -21,16 +21,16 @@ use super::{
 };
 use crate::object::{Version, label, uid};
 
-/// The kind of pool a key of the `ConfigMap` is, as it stands in a claim's `spec.pool`.
+/// The kind of pool that is a key of the `ConfigMap`, as a claim's `spec.pool` names it.
 const POOL_KIND: &str = "ConfigMap";
 
-/// What a Service carries of this dialect.
+/// The marks of this dialect on a Service.
 pub(super) struct KubeVipMarks {
-    /// Its annotation, unless it has none or a blank one, which stands for none.
+    /// Its annotation, unless it has none or a blank one.
     annotated: Option<Addresses>,
-    /// Whether it bears the label of those that were given an address.
+    /// Whether it has the label of Services that were given an address.
     pub labelled: bool,
-    /// Whether it bears a label of the provider's first versions.
+    /// Whether it has a label of the provider's first versions.
     outdated: bool,
     ignored: bool,
 }
@@ -49,13 +49,13 @@ impl KubeVipMarks {
         }
     }
 
-    /// Whether there is anything of this dialect on it.
+    /// Whether it has any mark of this dialect.
     pub(super) const fn is_evident(&self) -> bool {
         self.annotated.is_some() || self.labelled
     }
 }
 
-/// What is wrong with the annotation, if its user must correct it.
+/// The error in the annotation, if its user must correct it.
 fn problem(annotated: &Addresses) -> Option<Refusal> {
     let unparseable = annotated.other.as_ref().map(|other| Refusal::Unparseable {
         field: ANNOTATION_KUBE_VIP_ADDRESSES,
@@ -70,7 +70,7 @@ fn problem(annotated: &Addresses) -> Option<Refusal> {
     unparseable.or_else(twice)
 }
 
-/// A Service as it is where this dialect is spoken, with what it is elsewhere beneath.
+/// A Service as seen where this dialect is in use, with its plain view inside.
 pub(super) fn service(
     plain: ServiceView,
     metadata: &ObjectMeta,
@@ -89,13 +89,13 @@ pub(super) fn service(
     let mut families = plain.families.clone();
     let mut extra_family = None;
     for family in annotated.first.iter().map(|addr| Family::of(*addr)) {
-        // It was given one of each family once, or its user wrote them.
+        // It was given one address of each family, or its user wrote them.
         if !families.contains(&family) {
             families.push(family);
             extra_family = single.then_some(family);
         }
     }
-    // What is in both was written by whoever gave it the address.
+    // An address in both was written by the program that gave it.
     let spec_ip = spec_ip
         .filter(|text| !text.parse().is_ok_and(|addr: IpAddr| annotated.first.contains(&addr)));
     let annotation_unreadable = problem.is_some();
@@ -129,7 +129,7 @@ pub(super) fn service(
     }
 }
 
-/// Whether a pool is one of a `ConfigMap`, though that may be gone.
+/// Whether a pool is from a `ConfigMap`, which may be gone.
 pub(in crate::services) fn is_of_map(pool: &PoolName) -> bool {
     pool.as_str().strip_prefix(POOL_KIND).is_some_and(|rest| rest.starts_with('/'))
 }
@@ -177,7 +177,7 @@ pub(in crate::services) fn pools(object: &ConfigMap, classes: &Classes) -> Vec<P
     views
 }
 
-/// A pool for nobody, which tells what is wrong with a map that has no other.
+/// A pool that serves no Service and reports the errors of a map without any other pool.
 fn placeholder_pool(map_name: &str, metadata: &ObjectMeta) -> PoolView {
     let name = PoolName::new(&format!("{POOL_KIND}/{map_name}"));
     let mut view = empty_view(name.clone(), metadata);

@@ -1,4 +1,4 @@
-//! What a Service asks for, in our words and in those of programs that ran before us.
+//! Reads which addresses and pools a Service asks for, from our keys and those of earlier programs.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -8,7 +8,7 @@ use landfall_ipam::{Family, PoolName, Refusal};
 
 use super::{super::view::Request, IPGROUP};
 
-/// What an asked-for address must look like.
+/// The expected form of a requested address.
 const AN_ADDRESS: &str = "an address such as 10.0.0.5 or fd00::5";
 
 /// The addresses a Service asks for, by annotation and by `spec.loadBalancerIP`, which may agree or
@@ -39,7 +39,7 @@ fn read(
     Ok(addrs)
 }
 
-/// The same in the words of other programs, some of which let a Service list several addresses of a
+/// The same from the keys of other programs, some of which let a Service list several addresses of a
 /// family: the one that it shows counts, else the first.
 pub(super) fn addresses_left(
     metadata: &ObjectMeta,
@@ -77,7 +77,7 @@ fn parse(field: &'static str, text: &str) -> Result<IpAddr, Refusal> {
 pub(super) struct Pools {
     /// In order; any will do if it names none.
     pub names: Option<Vec<PoolName>>,
-    /// Whether it names them in the words of a program that ran before us.
+    /// Whether it names them by the keys of a program that ran before us.
     pub left: bool,
 }
 
@@ -107,7 +107,7 @@ fn pools_left(metadata: &ObjectMeta) -> Result<Vec<&str>, Refusal> {
     key.map_or(Ok(Vec::new()), |key| keys::bounded_entries(metadata, key))
 }
 
-/// A Service's labels, unless there are more than anybody needs.
+/// A Service's labels, unless there are too many.
 pub(super) fn labels(metadata: &ObjectMeta) -> Result<BTreeMap<String, String>, Refusal> {
     let Some(labels) = &metadata.labels else { return Ok(BTreeMap::new()) };
     if labels.len() > keys::MOST_LABELS {
