@@ -1,7 +1,7 @@
-//! Whom claims name and who is not there: those who may yet come, and those who do not.
+//! Tracks holders that claims name and that do not exist: whether they may still appear.
 //!
-//! Claims can be restored from a backup before those who hold them, and what is released then is
-//! lost. One that we saw leave does not come back.
+//! Claims can be restored from a backup before their holders, and an address released then is lost. A
+//! holder whose deletion we saw does not come back.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,13 +12,13 @@ use crate::{engine::Now, object::ObjectKey};
 
 #[derive(Debug, Default)]
 pub(crate) struct Absent {
-    /// How long a claim waits for one who was not there when we came.
+    /// How long a claim waits for a holder that was missing when we started.
     grace: Duration,
-    /// Those whom we saw leave while something was claimed in their name.
+    /// Holders whose deletion we saw while a claim named them.
     left: BTreeSet<ObjectKey>,
-    /// Those whom we never saw, and since when.
+    /// Holders that we never saw, and since when they are missing.
     missing: BTreeMap<ObjectKey, Duration>,
-    /// Those who did not come in time.
+    /// Holders that did not appear in time.
     orphaned: BTreeSet<ObjectKey>,
 }
 
@@ -31,14 +31,14 @@ impl Absent {
         self.left.insert(key.clone());
     }
 
-    /// It is there, or nothing is claimed in its name any more.
+    /// The holder exists, or no claim names it any more.
     pub(crate) fn forget(&mut self, key: &ObjectKey) {
         self.left.remove(key);
         self.missing.remove(key);
         self.orphaned.remove(key);
     }
 
-    /// Whether one that is named and not there may yet come. Its time begins with the first question.
+    /// Whether a missing holder may still appear. Its time begins with the first question.
     pub(crate) fn in_grace(&mut self, key: &ObjectKey, now: Now) -> bool {
         if self.left.contains(key) || self.orphaned.contains(key) {
             return false;
@@ -51,17 +51,17 @@ impl Absent {
         true
     }
 
-    /// Whether it was waited for in vain.
+    /// Whether the holder did not appear in time.
     pub(crate) fn is_orphaned(&self, key: &ObjectKey) -> bool {
         self.orphaned.contains(key)
     }
 
-    /// When somebody's time is over.
+    /// The uptime at which the next holder's time is over.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.missing.values().map(|since| since.saturating_add(self.grace)).min()
     }
 
-    /// Those whose time is over since this was last asked.
+    /// Holders whose time has run out since the last call.
     pub(crate) fn give_up(&mut self, now: Now) -> Vec<ObjectKey> {
         let grace = self.grace;
         let over: Vec<_> = self
@@ -98,7 +98,7 @@ mod tests {
         assert!(absent.is_orphaned(&unseen) && !absent.in_grace(&unseen, at(311)));
         assert_eq!(absent.next_due(), None);
 
-        // Who came and goes missing again has all of the time again.
+        // A holder that appeared and goes missing again gets the full time again.
         absent.forget(&unseen);
         assert!(absent.in_grace(&unseen, at(400)));
         assert_eq!(absent.next_due(), Some(Duration::from_secs(700)));

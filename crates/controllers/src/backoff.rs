@@ -1,4 +1,4 @@
-//! When to try again what failed.
+//! Growing delays between retries.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Backoff {
         Self { until: self.until.max(Some(asked)), ..self }
     }
 
-    /// Ends the wait if its time has come; says whether it ended just now.
+    /// Ends the wait if its time has come; returns whether it ended just now.
     pub(crate) fn end(&mut self, now: Now) -> bool {
         let over = self.until.is_some() && !self.holds(now);
         if over {

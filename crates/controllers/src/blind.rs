@@ -1,7 +1,7 @@
 //! Finds watches that miss events without knowing it.
 //!
-//! Once per interval a kind is listed live, metadata only, and compared with what its watch told. A
-//! watch may be a moment behind; one that still is after a while, is blind, and has to begin again.
+//! Once per interval a kind is listed live, metadata only, and compared with the events of its watch. A
+//! watch may be a moment behind; one that is still behind after a while is blind, and must start again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,13 +27,13 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
-/// How long a watch may be behind.
+/// How long a watch may lag.
 const LATEST: Duration = Duration::from_mins(1);
 /// Objects per page: without spec and status they are small.
 const PAGE: u32 = 500;
-/// No page takes longer than this.
+/// The deadline of a page.
 const PAGE_DEADLINE: Duration = Duration::from_secs(30);
-/// A time that never comes while the process runs.
+/// Means "never".
 const NEVER: Duration = Duration::from_hours(24 * 365);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -41,7 +41,7 @@ struct Kind {
     kind: &'static str,
 }
 
-/// How often watches are compared with live lists, and how many were found blind. Clones share that.
+/// How often watches are compared with live lists, and how many were blind. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
     /// `None` never compares.
@@ -50,7 +50,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Compares once per interval, and registers the metric that counts what was found.
+    /// Compares once per interval, and registers the metric of blind watches.
     pub fn register(every: Duration, registry: &mut Registry) -> Self {
         let checks = Self { every: Some(every), found: Family::default() };
         registry.register(
@@ -62,7 +62,7 @@ impl Checks {
     }
 }
 
-/// One object, by its name.
+/// A hash of an object's name.
 type Id = u64;
 
 fn id(meta: &ObjectMeta) -> Id {
@@ -75,11 +75,11 @@ fn version(text: Option<&str>) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// What a watch has told: as little of it as can be compared, for there may be many objects.
+/// The state that a watch has shown, in as little memory as can be compared.
 #[derive(Debug, Default)]
 struct Told {
     there: BTreeMap<Id, u64>,
-    /// What was deleted since a comparison began.
+    /// Objects deleted since a comparison began.
     gone: BTreeMap<Id, u64>,
 }
 
@@ -90,21 +90,21 @@ struct Listed {
     at: u64,
 }
 
-/// What a watch has yet to tell.
+/// Changes that a watch has not shown yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Owed {
-    /// These are there, at this version or a later one.
+    /// These exist, at this version or a later one.
     there: BTreeMap<Id, u64>,
-    /// These are not there any more at the version that was told.
+    /// These no longer exist at the version that was shown.
     gone: BTreeMap<Id, u64>,
 }
 
 impl Told {
-    /// What a list shows and the watch has not told.
+    /// The differences between a list and the state that the watch has shown.
     fn owes(&self, listed: &Listed) -> Owed {
         let there = listed.there.iter().filter(|(id, version)| !self.has_told(**id, **version));
         let gone = self.there.iter().filter(|(id, version)| {
-            // What came after the list cannot be in it.
+            // An object newer than the list cannot be in it.
             **version <= listed.at && !listed.there.contains_key(id)
         });
         Owed {
@@ -118,7 +118,7 @@ impl Told {
         told.into_iter().flatten().any(|told| *told >= version)
     }
 
-    /// How much of it is still to be told.
+    /// How many of the differences remain.
     fn still_owes(&self, owed: &Owed) -> usize {
         let there = owed.there.iter().filter(|(id, version)| !self.has_told(**id, **version));
         let gone = owed.gone.iter().filter(|(id, version)| self.there.get(id) == Some(*version));
@@ -127,21 +127,21 @@ impl Told {
     }
 }
 
-/// How far the comparison is.
+/// The stage of the comparison.
 enum Stage {
     Resting { until: Instant },
     Listing(Pin<Box<dyn Future<Output = kube::Result<Listed>> + Send>>),
     Waiting { until: Instant, owed: Owed },
 }
 
-/// What happened next.
+/// The next event of a comparison.
 pub(crate) enum Step {
     Due,
     Listed(kube::Result<Listing>),
     Late,
 }
 
-/// The answer to a live list; only the comparison looks into it.
+/// The answer to a live list, for the comparison only.
 pub(crate) struct Listing(Listed);
 
 /// Compares one watch with live lists.
@@ -164,7 +164,7 @@ where
             field_selector: config.field_selector.clone(),
             ..ListParams::default()
         };
-        // Shown as zero from the start, so that a rate can be told of it.
+        // Zero from the start, so that a rate can be computed.
         drop(checks.found.get_or_create(&Kind { kind }));
         let stage = Stage::Resting { until: Instant::now() + NEVER };
         Self { kind, api, params: params.limit(PAGE), checks, told: Told::default(), stage }
@@ -175,7 +175,7 @@ where
         self.stage = Stage::Resting { until: Instant::now() + self.checks.every.unwrap_or(NEVER) };
     }
 
-    /// Takes in what the watch told.
+    /// Takes in an event of the watch.
     pub(crate) fn told(&mut self, event: &Event<K>) {
         if self.checks.every.is_none() {
             return;
@@ -200,7 +200,7 @@ where
         }
     }
 
-    /// Waits for what comes next. Dropping the future loses nothing.
+    /// Waits for the next step. Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> Step {
         match &mut self.stage {
             Stage::Resting { until } => {
@@ -215,7 +215,7 @@ where
         }
     }
 
-    /// Goes on; says whether the watch is blind.
+    /// Takes the step; returns whether the watch is blind.
     pub(crate) fn goes_on(&mut self, step: Step) -> bool {
         match step {
             Step::Due => {
@@ -252,7 +252,7 @@ where
     }
 }
 
-/// Lists everything as it is now, never from a cache.
+/// Lists everything live, never from a cache.
 async fn list<K>(api: Api<K>, mut params: ListParams) -> kube::Result<Listed>
 where
     K: Clone + Debug + DeserializeOwned,

@@ -1,4 +1,4 @@
-//! Calls to the API server: how they fail, how long they may take, how writes are guarded.
+//! Calls to the API server: kinds of failures, deadlines and guards.
 
 use std::{error::Error, fmt::Display, future::Future, time::Duration};
 
@@ -13,29 +13,29 @@ use tokio::time::timeout;
 
 use crate::object::Version;
 
-/// No call to the API server waits longer than this: kube has no read timeout of its own.
+/// The deadline of every call: kube has no read timeout of its own.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 /// The field manager in `managedFields`.
 const MANAGER: &str = "landfall";
 
-/// Why a call did not go through.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// Somebody has the name.
+    /// The name is taken.
     Exists,
     /// The object is at another version.
     Conflict,
     /// There is no such object.
     NotFound,
-    /// The API server said no, and will say so again until somebody changes something.
+    /// The API server refused, and will refuse again until something is changed.
     Refused(String),
-    /// A webhook that nobody answers for says no, and does so to every write of the kind.
+    /// A webhook without a backend refuses every write of the kind.
     Blocked(String),
-    /// The API server has too much to do: it did nothing, and asks to be left alone for so long.
+    /// The API server is overloaded: it did nothing, and asks us to wait this long.
     Throttled(Duration),
-    /// It may have happened or not.
+    /// The call may have happened or not.
     Unknown(String),
-    /// It was never sent: we do not lead.
+    /// The call was not sent, because we do not lead.
     NotSent,
 }
 
@@ -54,7 +54,7 @@ impl Failure {
         }
     }
 
-    /// How long the API server asked to be left alone.
+    /// How long the API server asked us to wait.
     pub(crate) const fn asked_to_wait(&self) -> Duration {
         match self {
             Self::Throttled(wait) => *wait,
@@ -69,7 +69,7 @@ impl Failure {
     }
 }
 
-/// Does a call that may take so long.
+/// Performs a call with a deadline.
 pub(crate) async fn within<A>(
     deadline: Duration,
     call: impl Future<Output = Result<A, Failure>>,
@@ -79,29 +79,29 @@ pub(crate) async fn within<A>(
     })
 }
 
-/// How our creates are sent.
+/// The parameters of our creates.
 pub(crate) fn creating() -> PostParams {
     PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
 }
 
-/// How our patches are sent.
+/// The parameters of our patches.
 pub(crate) fn patching() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// A merge patch that holds only for an object at exactly this version.
+/// A merge patch that succeeds only at exactly this version.
 pub(crate) fn guarded(version: Version, mut patch: Value) -> Patch<Value> {
     patch["metadata"]["resourceVersion"] = json!(version.to_string());
     Patch::Merge(patch)
 }
 
-/// The same for exactly this object, not one of the same name made later.
+/// The same for exactly this object, not a later one with the same name.
 pub(crate) fn guarded_by_uid(version: Version, uid: &str, mut patch: Value) -> Patch<Value> {
     patch["metadata"]["uid"] = json!(uid);
     guarded(version, patch)
 }
 
-/// How a deletion of exactly this object is sent, at exactly this version if one is given.
+/// The parameters to delete exactly this object, at exactly this version if one is given.
 pub(crate) fn deleting(uid: &str, version: Option<Version>) -> DeleteParams {
     let preconditions = Preconditions {
         resource_version: version.map(|version| version.to_string()),
@@ -110,7 +110,7 @@ pub(crate) fn deleting(uid: &str, version: Option<Version>) -> DeleteParams {
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
 }
 
-/// A live read: no cache, so no `resourceVersion`, which is what `get` sends.
+/// The result of a live read: `get` sends no `resourceVersion`, so no cache answers.
 pub(crate) fn found<K: DeserializeOwned>(read: kube::Result<K>) -> Result<Option<K>, Failure> {
     match read.map_err(|error| failure(&error)) {
         Ok(object) => Ok(Some(object)),
@@ -119,7 +119,7 @@ pub(crate) fn found<K: DeserializeOwned>(read: kube::Result<K>) -> Result<Option
     }
 }
 
-/// What an error says about whether the call happened.
+/// The failure that an error means.
 pub(crate) fn failure(error: &kube::Error) -> Failure {
     let kube::Error::Api(status) = error else {
         return Failure::Unknown(chain(error));
@@ -140,8 +140,8 @@ pub(crate) fn failure(error: &kube::Error) -> Failure {
     }
 }
 
-/// The replaced operator's webhook outlives it and then refuses every write of an `IP`, for
-/// administrators too. Who meets it needs its name more than the API server's own words.
+/// The replaced operator's webhook outlives it and then refuses every write of an `IP`, even by
+/// administrators. They need its name more than the API server's own message.
 fn webhook_explained(message: &str) -> String {
     if message.contains(&format!("{:?}", keys::WEBHOOK_LEFT)) {
         format!(

@@ -1,8 +1,8 @@
-//! The loop that every planner runs in: news in, effects out, reports in.
+//! The loop that runs every planner: takes news and reports in, and sends effects out.
 //!
 //! One task plans, because everything that must agree is decided in one place; the calls that a planner
-//! asks for run side by side. The engine owns what happens to an effect: its turn, its deadline, the
-//! question whether we lead, the log and the metrics. A planner only plans.
+//! asks for run concurrently. The engine handles each effect: its turn, its deadline, the check whether
+//! we lead, the log and the metrics. A planner only plans.
 
 use std::{future::Future, panic, sync::Arc, time::Duration};
 
@@ -30,29 +30,29 @@ use crate::{
 mod lanes;
 mod metrics;
 
-/// News the watches may run ahead of the planner.
+/// How many news items may wait for the planner.
 pub(crate) const NEWS: usize = 1024;
-/// How long calls may take to end once we are told to stop.
+/// How long calls may take to end after we are told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(4);
-/// A time that never comes while the process runs: when it does, the loop merely goes round once.
+/// Means "never": if it does pass, the loop merely runs once more.
 const FAR_OFF: Duration = Duration::from_hours(1);
-/// How often a planner shows what it knows.
+/// How often a planner updates its gauges.
 const SHOW_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The two clocks a plan needs: one for what people read, one that never jumps.
+/// The two clocks of a plan: one for people, one that never jumps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub wall: Timestamp,
-    /// Time since the process began.
+    /// Time since the process started.
     pub uptime: Duration,
 }
 
-/// One guarded, idempotent call. Everything is decided; performing it has nothing left to choose.
+/// One guarded, idempotent call in which everything is decided.
 pub(crate) trait Call: std::fmt::Debug + Send + Sync + 'static {
-    /// What a call that went through tells.
+    /// The answer to a successful call.
     type Answer: Send + 'static;
 
-    /// What goes first when more waits than may be in flight: the lowest.
+    /// The order of effects when too many wait: the lowest rank goes first.
     fn rank(&self) -> u8;
     /// The effect's name in the log and in metrics.
     fn label(&self) -> &'static str;
@@ -67,12 +67,12 @@ pub(crate) trait Call: std::fmt::Debug + Send + Sync + 'static {
         call::DEADLINE
     }
 
-    /// Whether the log tells of the call without being asked for details.
+    /// Whether the log mentions the call at its default level.
     fn matters_to_users(&self) -> bool {
         false
     }
 
-    /// A version than which the answer cannot be older, unless history went back.
+    /// A version that the answer cannot be older than, unless history went back.
     fn floor(&self) -> Floor {
         Floor::None
     }
@@ -82,31 +82,31 @@ pub(crate) trait Call: std::fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Performs the call, once: what a failure means is the planner's to decide.
+    /// Performs the call once: the planner decides what a failure means.
     fn perform(
         &self,
         client: &Client,
     ) -> impl Future<Output = Result<Self::Answer, Failure>> + Send;
 }
 
-/// What was known before a call was sent of the object that it is about.
+/// What was known of the object of a call before it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Floor {
     None,
     /// The object at this version.
     Version(Version),
-    /// The newest claim: one that is created now is newer than all there were.
+    /// The newest claim: a claim created now is newer than all others.
     NewestClaim,
 }
 
-/// An effect and what came of it.
+/// An effect and its result.
 #[derive(Debug)]
 pub(crate) struct Report<E: Call> {
     pub effect: E,
     pub result: Result<E::Answer, Failure>,
 }
 
-/// What a planner asks for.
+/// The effects and events that a planner asks for.
 #[derive(Debug)]
 pub(crate) struct Plan<E> {
     pub effects: Vec<E>,
@@ -119,38 +119,38 @@ impl<E> Default for Plan<E> {
     }
 }
 
-/// Decides, and does nothing. The engine does what it asks for.
+/// Decides and does nothing else. The engine performs its effects.
 pub(crate) trait Planner {
     /// The planner's name in the log and in metrics.
     const NAME: &'static str;
     type News;
     type Effect: Call;
 
-    /// Takes in what a watch told.
+    /// Takes in an event of a watch.
     fn on_news(&mut self, news: Self::News);
-    /// Takes in what came of an effect.
+    /// Takes in the report of an effect.
     fn on_report(&mut self, report: Report<Self::Effect>, now: Now, out: &mut Plan<Self::Effect>);
     /// Decides about everything again, as after gaining leadership.
     fn reconsider_all(&mut self);
-    /// Decides what to do. Only asked while we lead.
+    /// Decides what to do. Called only while we lead.
     fn plan(&mut self, now: Now, out: &mut Plan<Self::Effect>);
-    /// The uptime at which there is something to decide even if nothing happens.
+    /// The uptime at which there is something to decide even without news.
     fn next_due(&self) -> Option<Duration>;
-    /// Brings gauges in line with what is known. Asked now and then, not after every step of a burst.
+    /// Updates the gauges. Called now and then, not after every step of a burst.
     fn show(&self) {}
 }
 
-/// What the engine works with.
+/// The engine's dependencies.
 pub(crate) struct Tools {
     pub client: Client,
-    /// Which process reports an event.
+    /// The name of this process in events.
     pub instance: Arc<str>,
     pub leadership: Leadership,
     pub history: History,
     pub metrics: Metrics,
 }
 
-/// Works until `stop`, or until nothing tells any news any more.
+/// Runs until `stop`, or until all sources of news have ended.
 pub(crate) async fn run<P: Planner>(
     planner: P,
     tools: Tools,
@@ -183,7 +183,7 @@ pub(crate) async fn run<P: Planner>(
         engine.send();
         engine.show();
     }
-    // A write whose answer we throw away costs the next leader a look.
+    // An unread answer to a write costs the next leader a live read.
     let until = Instant::now() + STOP_GRACE;
     while let Ok(Some(_)) = timeout_at(until, engine.calls.join_next()).await {}
 }
@@ -193,7 +193,7 @@ enum Ended<E: Call> {
     Effect {
         lane: Lane,
         report: Report<E>,
-        /// What was known when it was sent of the object that it is about.
+        /// What was known of its object when it was sent.
         known: Known,
     },
     Event(Result<(), Failure>),
@@ -206,7 +206,7 @@ struct Engine<P: Planner> {
     calls: JoinSet<Ended<P::Effect>>,
     began: Instant,
     leading: bool,
-    /// When the planner last showed what it knows, and whether something happened since.
+    /// When the planner last updated its gauges, and whether it must do so again.
     shown_at: Option<Duration>,
     show_again: bool,
 }
@@ -260,13 +260,13 @@ impl<P: Planner> Engine<P> {
         self.tools.metrics.dropped(self.lanes.take_dropped());
     }
 
-    /// Sends of what waits as much as may be in flight.
+    /// Sends as many waiting effects as may be in flight.
     fn send(&mut self) {
         while let Some(next) = self.lanes.pop() {
             let (client, leadership) = (self.tools.client.clone(), self.tools.leadership.clone());
-            // A task is aligned to more than malloc gives by itself, and what glibc cuts off for that is
-            // taken before a large one is given back (sourceware's bug 30723): its room then fits no
-            // other, and 8 KB were lost with each call. Boxed, the task is small.
+            // A task is aligned more strictly than malloc does by itself. glibc hands out the cut-off
+            // remainder before the task is freed (sourceware's bug 30723): its room then fits no other
+            // task, and 8 KB were lost with each call. Boxed, the task is small.
             match next {
                 Next::Effect(lane, effect) => {
                     let known = self.known_of(&effect);
@@ -316,7 +316,7 @@ impl<P: Planner> Engine<P> {
         }
     }
 
-    /// Whether an answer belongs to the history that we know. If not, everything begins again.
+    /// Whether an answer belongs to the known history. If not, everything starts again.
     fn is_of_this_history(&self, report: &Report<P::Effect>, known: Known) -> bool {
         let Ok(answer) = &report.result else { return true };
         let found = report.effect.version_of(answer);
@@ -359,11 +359,11 @@ impl<P: Planner> Engine<P> {
     }
 }
 
-/// The result of a call that went through, in metrics.
+/// The result label of a successful call in metrics.
 const DONE: &str = "done";
 
-/// Does a call only if we lead now. Asked at the write itself: a process that slept past its lease
-/// must not write.
+/// Performs a call only if we lead now. Checked right before the write: a process that slept past its
+/// lease must not write.
 async fn if_leading<A>(
     leadership: &Leadership,
     call: impl Future<Output = Result<A, Failure>>,
@@ -371,7 +371,7 @@ async fn if_leading<A>(
     if leadership.is_leader() { call.await } else { Err(Failure::NotSent) }
 }
 
-/// What a call came back with. Its panic is ours.
+/// The result of a call. Its panic is passed on.
 fn unless_cancelled<D>(ended: Result<D, JoinError>) -> Option<D> {
     match ended {
         Ok(ended) => Some(ended),

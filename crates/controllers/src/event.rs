@@ -1,8 +1,8 @@
-//! Kubernetes events: what users read in `kubectl describe`.
+//! Kubernetes events, which users read in `kubectl describe`.
 //!
 //! kube's `Recorder` is not used: it remembers every event for six minutes without a bound, and repeats
-//! one as a patch of a series, for which the operator's role would need another verb. Planners say a
-//! thing once, or at intervals of their own.
+//! one as a patch of a series, for which the operator's role would need another verb. Planners send an
+//! event once, or at intervals of their own.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -14,11 +14,11 @@ use landfall_api::keys;
 
 use crate::call::{Failure, failure};
 
-/// The API server takes no longer name.
+/// The longest name that the API server accepts.
 const LONGEST_NAME: usize = 253;
-/// The events API takes no longer note.
+/// The longest note that the events API accepts.
 const LONGEST_NOTE: usize = 1024;
-/// Where events about cluster-scoped objects lie.
+/// The namespace of events about cluster-scoped objects.
 const NAMESPACE_OF_CLUSTER_SCOPED: &str = "default";
 
 /// A Kubernetes event to be written.
@@ -26,7 +26,7 @@ const NAMESPACE_OF_CLUSTER_SCOPED: &str = "default";
 pub(crate) struct Event {
     /// The object that the event is about.
     pub about: ObjectReference,
-    /// What we were doing, as a verb.
+    /// The action, as a verb.
     pub action: &'static str,
     pub reason: String,
     pub message: String,
@@ -46,7 +46,7 @@ impl Event {
         let end = self.message.floor_char_boundary(LONGEST_NOTE);
         let event = v1::Event {
             metadata: ObjectMeta {
-                // Unique without a random number: one process tells one object once a nanosecond.
+                // Unique without a random number: at most one event per object and nanosecond.
                 name: Some(event_name(name, now)),
                 namespace: Some(namespace.to_owned()),
                 ..ObjectMeta::default()
@@ -67,7 +67,7 @@ impl Event {
     }
 }
 
-/// The name of an event: as much of the object's name as fits, for a pool's may be as long as any.
+/// The name of an event: as much of the object's name as fits, because that may have the full length.
 fn event_name(about: &str, now: Timestamp) -> String {
     let suffix = format!(".{:x}", now.as_nanosecond());
     // Object names are ASCII, so every position is a boundary.

@@ -1,13 +1,13 @@
-//! Whether the cluster's past is still the one that we know.
+//! Detects that the cluster's versions went back, as after a restore of etcd.
 //!
-//! Every change gives its object a higher `resourceVersion` than anything had before. When etcd is
-//! restored from a snapshot under a running operator, versions go back: what watches told since the
-//! snapshot never happened, watches wait for versions that are yet to come, and guarded writes
-//! conflict for ever. Only a fresh start helps.
+//! Every change gives its object a higher `resourceVersion` than any before. When etcd is restored from
+//! a snapshot under a running operator, versions go back: changes that watches showed since the
+//! snapshot never happened, watches wait for versions yet to come, and guarded writes conflict for
+//! ever. Only a fresh start helps.
 //!
-//! What counts as proof is beyond doubt: the answer to a write of our own, or to a read that asks for
-//! the newest state, that is older than what was known of the same object or kind before the call was
-//! sent. No cache answers either, whichever API server is asked.
+//! The proof must be certain: the answer to a write of our own, or to a read of the newest state, that
+//! is older than what was known of the same object or kind before the call was sent. No cache answers
+//! either, whichever API server is asked.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -26,14 +26,14 @@ use tracing::{debug, error};
 
 use crate::readiness::Readiness;
 
-/// How often the version of the ledger is asked for where no lease tells that of the cluster.
+/// How often the version of the ledger is read if no lease shows that of the cluster.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(20);
-/// How long after a failed attempt.
+/// The delay after a failed attempt.
 const PROBE_AGAIN: Duration = Duration::from_secs(5);
-/// No call waits longer than this.
+/// The deadline of a call.
 const PROBE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Notices when versions go back. Clones share what they noticed.
+/// Detects when versions go back. Clones share the result.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     shared: Arc<Shared>,
@@ -41,13 +41,13 @@ pub struct History {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// How often they went back.
+    /// How often versions went back.
     rewinds: watch::Sender<u64>,
     /// The newest version of any claim.
     claims: Mutex<Known>,
 }
 
-/// A version that was known of something before a call was sent, and of which past it is.
+/// A version known before a call was sent, and the history it belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     version: u64,
@@ -60,7 +60,7 @@ impl History {
         *self.shared.rewinds.borrow()
     }
 
-    /// Tells each time that versions went back from now on.
+    /// Yields each time that versions go back from now on.
     pub fn went_back(&self) -> impl Stream<Item = ()> + use<> {
         stream::unfold(self.shared.rewinds.subscribe(), async |mut rewinds| {
             rewinds.changed().await.ok().map(|()| ((), rewinds))
@@ -72,10 +72,10 @@ impl History {
         Known { version, rewinds: self.rewinds() }
     }
 
-    /// Compares the version in an answer with what was known of the same thing before; says whether
-    /// it belongs to the past that is known now.
+    /// Compares the version in an answer with the one known before; returns whether it belongs to the
+    /// present history.
     ///
-    /// What was known of an earlier past proves nothing.
+    /// A version known from an earlier history proves nothing.
     pub fn answered(&self, what: &str, known: Known, found: u64) -> bool {
         let went_back = found < known.version
             && self.shared.rewinds.send_if_modified(|rewinds| {
@@ -95,8 +95,7 @@ impl History {
         known.rewinds == self.rewinds()
     }
 
-    /// Takes in the version of a claim that a watch told in the past that began with this many
-    /// rewinds.
+    /// Takes in the version of a claim from a watch, in the history that began with this many rewinds.
     pub fn saw_claim(&self, past: u64, version: u64) {
         if past == self.rewinds() {
             let mut claims = self.shared.claims.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +104,7 @@ impl History {
         }
     }
 
-    /// The newest version that is known of any claim.
+    /// The newest known version of any claim.
     pub fn newest_claim(&self) -> Known {
         let claims = self.shared.claims.lock().unwrap_or_else(PoisonError::into_inner);
         self.known(claims.version_in(self.rewinds()))
@@ -113,13 +112,13 @@ impl History {
 }
 
 impl Known {
-    /// What is known of a past: nothing, if this is of another.
+    /// The version, or 0 if it belongs to another history.
     fn version_in(self, past: u64) -> u64 {
         if self.rewinds == past { self.version } else { 0 }
     }
 }
 
-/// What is known of one thing that is asked for again and again.
+/// The newest version of one thing that is read repeatedly.
 #[derive(Debug)]
 pub struct Line {
     history: History,
@@ -132,7 +131,7 @@ impl Line {
         Self { history, what, newest: Mutex::default() }
     }
 
-    /// What is known before a call is sent.
+    /// The version known before a call is sent.
     pub fn before(&self) -> Known {
         let newest = *self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         self.history.known(newest.version_in(self.history.rewinds()))
@@ -148,12 +147,12 @@ impl Line {
     }
 }
 
-/// Asks for the version of the ledger whenever a watch has failed, for a restore makes them fail, and once per `every` if that is
-/// given, until `stop`.
+/// Reads the version of the ledger whenever a watch has failed, because a restore makes watches fail,
+/// and once per `every` if that is given, until `stop`.
 ///
-/// A list of one object asks for the newest state like any other, and the version of a list is that
-/// of the store: no claim may have had a higher one. A process that renews or reads a lease gets a
-/// version with it every second or two, and needs no interval.
+/// A list of one object reads the newest state like any other, and the version of a list is that of the
+/// store, which no claim can exceed. A process that renews or reads a lease gets a version with it
+/// every second or two, and needs no interval.
 pub async fn probe(
     client: Client,
     history: History,
@@ -187,7 +186,7 @@ pub async fn probe(
                 }
                 every
             }
-            // Without the kind there is no version to ask for.
+            // Without the kind there is no version to read.
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() => every,
             Ok(Err(error)) => {
                 debug!(%error, "the version of the ledger could not be read");

@@ -1,4 +1,4 @@
-//! Which values belong to a key, for indexes of which most keys have one value.
+//! An index from keys to values, compact for keys with one value.
 
 use std::{
     borrow::Borrow,
@@ -12,8 +12,7 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Index<K, V>(BTreeMap<K, Values<V>>);
 
-/// A set of its own would take as much memory for one value as for eleven, and there is one such
-/// for every Service.
+/// A set would take as much memory for one value as for eleven, and there is one for every Service.
 #[derive(Debug)]
 enum Values<V> {
     One(V),
@@ -66,7 +65,7 @@ impl<K, V> Default for Index<K, V> {
 }
 
 impl<K: Ord, V: Ord> Index<K, V> {
-    /// Adds a value; says whether it is new.
+    /// Adds a value; returns whether it is new.
     pub(crate) fn insert(&mut self, key: K, value: V) -> bool {
         match self.0.entry(key) {
             Vacant(vacant) => {
@@ -77,7 +76,7 @@ impl<K: Ord, V: Ord> Index<K, V> {
         }
     }
 
-    /// Takes a value out; says whether it was there.
+    /// Removes a value; returns whether it was there.
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q, value: &V) -> bool
     where
         K: Borrow<Q>,
@@ -100,7 +99,7 @@ impl<K: Ord, V: Ord> Index<K, V> {
         true
     }
 
-    /// Takes a key out with all its values.
+    /// Removes a key with all its values.
     pub(crate) fn remove_key<Q: Ord + ?Sized>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
@@ -127,7 +126,7 @@ impl<K: Ord, V: Ord> Index<K, V> {
         self.0.get(key).map_or(0, Values::len)
     }
 
-    /// Whether a key has any.
+    /// Whether a key has any values.
     pub(crate) fn has<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,

@@ -1,8 +1,7 @@
-//! Whether a kind is served at all, and when that changes.
+//! Tells whether the API server serves a kind, and when that changes.
 //!
-//! Kinds of other operators may be missing, and may come or go while we run. To watch a kind that is
-//! missing means to ask in vain again and again; to watch its definition costs nothing until it
-//! appears.
+//! Kinds of other operators may be missing, and may come or go while we run. Watching a missing kind
+//! means failing requests again and again; watching its definition costs nothing until it appears.
 
 use std::{collections::BTreeSet, convert::Infallible, fmt::Debug, future::Future, time::Duration};
 
@@ -27,37 +26,37 @@ pub const VIRTUAL_IPS: &str = "virtualips.paas.org";
 /// The group and version of `ServiceCIDR`, and its plural. Kubernetes has it so since 1.33.
 pub const SERVICE_CIDRS: (&str, &str) = ("networking.k8s.io/v1", "servicecidrs");
 
-/// How often a kind of Kubernetes itself is asked for that this API server does not have: it comes only
-/// with another version of it.
+/// How often a missing built-in kind is asked for: it comes only with another version of the API
+/// server.
 const ASK_AGAIN: Duration = Duration::from_mins(10);
-/// How soon it is asked for again if nobody answered.
+/// The delay of the next request after one without an answer.
 const ASK_AGAIN_SOON: Duration = Duration::from_secs(1);
-/// How long an answer is waited for.
+/// The deadline of a request.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Answers whether a kind is served. Cheap to clone.
+/// Tells whether a kind is served. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// Nothing until the definition was looked for.
+    /// `None` until the definition has been looked up.
     known: watch::Receiver<Option<bool>>,
 }
 
 impl Served {
-    /// A kind that we cannot do without, and do not ask for.
+    /// A kind that we need in any case, so that we do not ask.
     pub fn always() -> Self {
         Self { known: watch::channel(Some(true)).1 }
     }
 
     /// Whether the kind is served, as soon as that is known.
     pub async fn now(&mut self) -> bool {
-        // Fails only when the watch has ended, and then nothing is served to anybody.
+        // Fails only when the watch has ended, and then the kind counts as not served.
         self.known.wait_for(Option::is_some).await.is_ok_and(|known| *known == Some(true))
     }
 
     /// Waits until the kind is served, or until it is not.
     ///
-    /// A definition that is being deleted still counts as served: its objects may wait for us to let
-    /// them go.
+    /// A definition that is being deleted still counts as served: its objects may wait for us to remove
+    /// our finalizers.
     pub async fn becomes(&mut self, served: bool) {
         if self.known.wait_for(|known| *known == Some(served)).await.is_err() {
             std::future::pending::<()>().await;
@@ -65,9 +64,9 @@ impl Served {
     }
 }
 
-/// Does `there` whenever the kind is served, for as long as it is, and `absent` whenever it is not.
+/// Runs `there` while the kind is served, and `absent` whenever it is not.
 ///
-/// Ends when either says that nobody listens any more: `there` by ending, `absent` by an error.
+/// Ends when either reports that the receiver is gone: `there` by ending, `absent` by an error.
 pub async fn whenever_served<There, Absent, E>(
     mut served: Served,
     there: impl Fn() -> There,
@@ -92,7 +91,7 @@ pub async fn whenever_served<There, Absent, E>(
 
 /// Watches the definition of one kind, by its name such as `virtualips.paas.org`.
 ///
-/// The future passes on what it sees and ends only when nobody listens any more.
+/// The future passes on what it sees and ends only when all receivers are gone.
 pub fn watch(
     client: Client,
     definition: &'static str,
@@ -121,10 +120,10 @@ pub fn watch(
     (Served { known }, both)
 }
 
-/// Whether the API server has a kind of Kubernetes itself, by group and version and its plural. Such a
-/// kind has no definition to watch.
+/// Whether the API server serves a built-in kind, by group and version and its plural. Such a kind has
+/// no definition to watch.
 ///
-/// The future ends once there is nothing more to ask.
+/// The future ends once there is nothing left to ask.
 pub fn built_in(
     client: Client,
     (version, plural): (&'static str, &'static str),
@@ -155,9 +154,9 @@ pub fn built_in(
     (Served { known }, asking)
 }
 
-/// Whether there is either, and when that changes.
+/// Whether either is served, and when that changes.
 ///
-/// The future passes on what it is told and ends only when neither tells anything any more.
+/// The future passes on changes and ends only when both sources have ended.
 pub fn either(mut one: Served, mut other: Served) -> (Served, impl Future<Output = ()>) {
     let (sender, known) = watch::channel(None);
     let telling = async move {
@@ -178,10 +177,10 @@ pub fn either(mut one: Served, mut other: Served) -> (Served, impl Future<Output
     (Served { known }, telling)
 }
 
-/// Whether there are such objects of a kind at all, and when that changes: to watch everything that
-/// they need costs memory that a cluster without them should not spend.
+/// Whether any such objects of a kind exist, and when that changes: watching everything that they need
+/// costs memory, which a cluster without them should not spend.
 ///
-/// The future passes on what it sees and ends only when nobody listens any more.
+/// The future passes on what it sees and ends only when all receivers are gone.
 pub fn watch_exists<K>(
     client: Client,
     served: Served,
@@ -218,7 +217,7 @@ where
     (Served { known }, watching)
 }
 
-/// Keeps the names of what is there; says whether they are complete.
+/// Keeps the names of existing objects; returns whether they are complete.
 fn count<K: Resource>(event: Event<K>, there: &mut BTreeSet<(Option<String>, String)>) -> bool {
     let name = |object: &K| (object.namespace(), object.name_any());
     match event {
@@ -239,13 +238,13 @@ fn count<K: Resource>(event: Event<K>, there: &mut BTreeSet<(Option<String>, Str
     false
 }
 
-/// What one event of the watch says.
+/// The meaning of one event of the watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sight {
     ListBegins,
-    /// In a list that is not complete yet.
+    /// It is in a list that is not complete yet.
     There,
-    /// It is there or not; without a word, as the list said.
+    /// It exists or not; `None` means as the list said.
     Told(Option<bool>),
 }
 

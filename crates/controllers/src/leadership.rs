@@ -1,28 +1,28 @@
-//! Whether this process may act, as a deadline that runs out by itself.
+//! Tells whether this process may act, by a deadline that runs out by itself.
 //!
-//! A flag would be wrong here: a process that was stopped past its lease (`SIGSTOP`, a frozen
-//! virtual machine) wakes up with the flag still set and acts on it until the elector's task gets
-//! its turn. A deadline on the monotonic clock is already over at the very first check.
+//! A flag would be wrong: a process that was stopped past its lease (`SIGSTOP`, a frozen virtual
+//! machine) wakes up with the flag still set and acts on it until the elector's task runs. A deadline
+//! on the monotonic clock is already over at the very first check.
 //!
-//! Leadership stays an optimisation: every write is guarded by itself (PROTOCOL.md).
+//! Leadership is an optimisation: every write is guarded by itself (PROTOCOL.md).
 
 use std::future::pending;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// What the elector said last.
+/// The last state that the elector set.
 #[derive(Clone, Copy, Debug)]
 enum Term {
     /// Another process leads, or none.
     Standby,
     /// No election takes place: `--leader-elect=false`.
     Always,
-    /// We lead for the `number`-th time, until `deadline` unless it is moved.
+    /// We lead for the `number`-th time, until `deadline` unless it is extended.
     Until { deadline: Instant, number: u64 },
 }
 
-/// The number of the term we are in at one moment, if we lead.
+/// The number of our term at one moment, if we lead.
 type Standing = Option<u64>;
 
 impl Term {
@@ -35,17 +35,17 @@ impl Term {
     }
 }
 
-/// Makes a pair of which the setter belongs to the elector; nobody leads yet.
+/// Creates a pair; the setter belongs to the elector. No process leads yet.
 pub fn leadership() -> (LeadershipSetter, Leadership) {
     let (sender, term) = watch::channel(Term::Standby);
     (LeadershipSetter { term: sender, terms: 0 }, Leadership { term, seen: None })
 }
 
-/// Answers whether this process leads right now; cheap to clone, one per planner and applier.
+/// Tells whether this process leads right now; cheap to clone, one per planner and applier.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     term: watch::Receiver<Term>,
-    /// What [`Leadership::changed`] of this handle told last.
+    /// The last state that [`Leadership::changed`] of this handle reported.
     seen: Standing,
 }
 
@@ -58,17 +58,17 @@ impl Leadership {
 
     /// Whether we lead at this moment.
     ///
-    /// Reads the clock at each call, so ask right before each act instead of keeping the answer.
+    /// Reads the clock at each call: ask right before each act, and do not keep the answer.
     pub fn is_leader(&self) -> bool {
         self.term.borrow().standing(Instant::now()).is_some()
     }
 
-    /// Waits for a gain or a loss that this handle has not told yet.
+    /// Waits for a gain or a loss that this handle has not reported yet.
     ///
-    /// A loss that was followed by a new gain before anybody looked counts too, though
-    /// [`is_leader`](Self::is_leader) is then what it was: whoever led in between may have changed
-    /// what we remember. A fresh handle has told "standby", so it tells a gain that came before
-    /// it; a clone has told what its original has. Dropping the future loses nothing.
+    /// A loss followed by a new gain before the next check counts as well, though
+    /// [`is_leader`](Self::is_leader) is the same again: another leader in between may have changed the
+    /// objects we remember. A fresh handle starts as "standby", so it reports an earlier gain; a clone
+    /// continues its original. Dropping the future loses nothing.
     pub async fn changed(&mut self) {
         loop {
             let term = *self.term.borrow_and_update();
@@ -79,13 +79,13 @@ impl Leadership {
             }
             let next_term = async {
                 if self.term.changed().await.is_err() {
-                    // The setter is gone, and with it everything that could change but the time.
+                    // The setter is gone, so nothing but time can change the state.
                     pending::<()>().await;
                 }
             };
             match term {
                 Term::Until { deadline, .. } if standing.is_some() => {
-                    // Either way round the loop: the deadline may have been moved meanwhile.
+                    // Check again in either case: the deadline may have been extended.
                     timeout_at(deadline, next_term).await.ok();
                 }
                 Term::Until { .. } | Term::Standby | Term::Always => next_term.await,
@@ -94,7 +94,7 @@ impl Leadership {
     }
 }
 
-/// The elector's side of [`Leadership`]; dropping it stands down.
+/// The elector's side of [`Leadership`]; dropping it ends leadership.
 #[derive(Debug)]
 pub struct LeadershipSetter {
     term: watch::Sender<Term>,
@@ -102,9 +102,9 @@ pub struct LeadershipSetter {
 }
 
 impl LeadershipSetter {
-    /// Leads until `deadline`, unless it is moved by another call.
+    /// Leads until `deadline`, unless another call extends it.
     ///
-    /// The deadline counts from when the renewal was *sent*: from when it took hold nobody knows.
+    /// The deadline counts from when the renewal was *sent*: when it took effect is unknown.
     pub fn lead_until(&mut self, deadline: Instant) {
         if self.term.borrow().standing(Instant::now()).is_none() {
             self.terms = self.terms.saturating_add(1);
@@ -120,7 +120,7 @@ impl LeadershipSetter {
 
 impl Drop for LeadershipSetter {
     fn drop(&mut self) {
-        // A dead elector renews nothing, so the rest of the term is worth nothing.
+        // A dead elector renews nothing, so the rest of the term is worthless.
         self.stand_down();
     }
 }

@@ -1,4 +1,4 @@
-//! Observe, plan, apply: the controllers of Landfall, and the small parts they share.
+//! The controllers of Landfall, which observe, plan and apply, and the parts they share.
 
 mod absent;
 mod backoff;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub use self::engine::Metrics;
 use self::{engine::Tools, history::History, leadership::Leadership, readiness::Readiness};
 
-/// What every controller is given.
+/// The dependencies of every controller.
 #[derive(Clone)]
 pub struct Context {
     pub client: kube::Client,

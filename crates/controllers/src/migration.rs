@@ -1,11 +1,11 @@
 //! The old kinds `VirtualIP` and `GroupSegmentMapping`: existing ones keep working, and become
 //! `LoadBalancer` Services with the same address when their user says so.
 //!
-//! All of it rests while there are neither `VirtualIP`s nor claims of any, and begins when they
-//! appear. Claims alone are enough, also without the kind: whose they were may be gone for good, and
-//! then they have to go, too. Its memory is what the watches told plus our own writes that they have not echoed yet. With the
-//! allocator it shares the ledger and nothing else: the claim that
-//! passes to a Service is the message.
+//! All of it is idle while there are neither `VirtualIP`s nor claims of any, and starts when they
+//! appear. Claims alone are enough, even without the kind: their holders may be gone for good, and then
+//! the claims must be released. Its memory is what the watches have shown plus our own writes that they
+//! have not echoed yet. It shares nothing but the ledger with the allocator: the claim that passes to a
+//! Service is the message.
 
 use std::{future::Future, time::Duration};
 
@@ -45,8 +45,8 @@ const MAPPINGS: &str = "groupsegmentmappings.paas.org";
 
 /// Serves the old kinds until `stop`, whenever they are installed.
 ///
-/// Watches are registered with `context.readiness` at once; a kind that is not installed holds
-/// nothing up. A claim waits for `orphan_grace` for a `VirtualIP` that was not there when we came.
+/// Watches are registered with `context.readiness` at once; a kind that is not installed delays
+/// nothing. A claim waits for `orphan_grace` for a `VirtualIP` that was missing when we started.
 pub fn run(
     context: Context,
     orphan_grace: Duration,
@@ -85,7 +85,7 @@ pub fn run(
     }
 }
 
-/// Runs while there is `any` work, and waits while there is none.
+/// Runs while there is `any` work, and waits otherwise.
 async fn serve(
     context: Context,
     orphan_grace: Duration,
@@ -127,8 +127,8 @@ async fn serve(
     }
 }
 
-/// All watches. Claims are listed before those who may hold them: the other way round, a claim made
-/// in between would look as if nobody had it.
+/// All watches. Claims are listed before their possible holders: the other way round, a claim made in
+/// between would seem to have no holder.
 fn watch_all(
     context: &Context,
     news: mpsc::Sender<News>,

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// `namespace/name` of an object, or its name alone if it lies in no namespace. Cheap to clone.
+/// `namespace/name` of an object, or its name alone if it is cluster-scoped. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectKey(Arc<str>);
 
@@ -14,7 +14,7 @@ impl ObjectKey {
         Self(format!("{namespace}/{name}").into())
     }
 
-    /// The key of an object that lies in no namespace.
+    /// The key of a cluster-scoped object.
     pub(crate) fn cluster_scoped(name: &str) -> Self {
         Self(name.into())
     }
@@ -59,7 +59,7 @@ impl fmt::Display for ObjectKey {
 pub(crate) struct Version(pub u64);
 
 impl Version {
-    /// Reads what the API server wrote; a missing or odd one sorts before all others.
+    /// Reads a `resourceVersion`; a missing or odd one sorts before all others.
     pub(crate) fn read(text: Option<&str>) -> Self {
         Self(text.and_then(|text| text.parse().ok()).unwrap_or_default())
     }
@@ -81,7 +81,7 @@ pub(crate) fn uid(metadata: &ObjectMeta) -> Arc<str> {
     metadata.uid.as_deref().unwrap_or_default().into()
 }
 
-/// When an object was created; the beginning of time for one that does not say.
+/// When an object was created; the Unix epoch if it does not say.
 pub(crate) fn created(metadata: &ObjectMeta) -> Timestamp {
     metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }

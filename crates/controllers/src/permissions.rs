@@ -1,9 +1,9 @@
-//! What a part of Landfall must be allowed to do, beside the code that does it.
+//! The types of RBAC rules that parts of Landfall declare beside the code that needs them.
 //!
-//! `xtask` renders roles from these rules, so a role can neither lack what the code needs nor keep
-//! what it no longer uses.
+//! `xtask` renders roles from these rules, so a role can neither lack a permission that the code needs
+//! nor keep one that it no longer uses.
 
-/// One rule of a `Role` or `ClusterRole`; which of the two, the list that holds it says.
+/// One rule of a `Role` or `ClusterRole`; the list that contains it decides which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// API groups, `""` for the core one.
@@ -17,14 +17,14 @@ pub struct Rule {
     pub names: &'static [&'static str],
 }
 
-/// Rules that are granted as a whole. Each says what it is for, in the manifests and to whoever checks
-/// whether an operator has what it needs.
+/// Rules that are granted as a whole. Each role states its purpose, for the manifests and for the check
+/// whether an operator has the permissions it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
     /// Its value in the label [`landfall_api::keys::LABEL_ROLE`].
     pub label: &'static str,
-    /// When an operator needs it, and what it does with it.
+    /// When an operator needs it, and why.
     pub purpose: &'static str,
-    /// What it allows.
+    /// The rules it grants.
     pub rules: &'static [Rule],
 }

@@ -1,7 +1,7 @@
-//! Whether every watch has listed once: the answer of `/readyz`, and the gate before any plan.
+//! Tracks whether every watch has listed once: the answer of `/readyz`, and the gate before any plan.
 //!
-//! It says nothing about leading. A standby lists like the leader does, and a rolling update waits
-//! for it to be ready before it ends the old leader.
+//! Leadership does not matter here. A standby lists like the leader, and a rolling update waits for it
+//! to be ready before it ends the old leader.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tokio::sync::{Notify, watch};
 
 use crate::blind::Checks;
 
-/// Told as pending until [`Readiness::seal`], so that nothing counts as ready before it began.
+/// Pending until [`Readiness::seal`], so that nothing is ready before all watches are registered.
 const REGISTRATION: &str = "registration";
 
 #[derive(Debug, Default)]
 struct State {
-    /// Watches that have not listed; the number tells two of one name apart.
+    /// Watches that have not listed; the number distinguishes two of one name.
     missing: BTreeSet<(&'static str, u64)>,
     registered: u64,
     sealed: bool,
@@ -49,7 +49,7 @@ impl Readiness {
         Self { checks, ..Self::default() }
     }
 
-    /// Announces a watch, which holds readiness back until [`Listed::done`].
+    /// Registers a watch, which delays readiness until [`Listed::done`].
     #[must_use = "without `done` the process never becomes ready"]
     pub fn register(&self, name: &'static str) -> Listed {
         let mut number = 0;
@@ -61,13 +61,13 @@ impl Readiness {
         Listed { readiness: self.clone(), entry: (name, number) }
     }
 
-    /// Says that registration is complete; until then an empty registry would look ready.
+    /// Marks registration as complete; until then an empty registry would look ready.
     pub fn seal(&self) {
         self.state.send_modify(|state| state.sealed = true);
     }
 
-    /// Begins again: nothing is ready until everything has been registered and listed once more.
-    /// What was registered before counts no longer.
+    /// Starts again: nothing is ready until everything has been registered and listed once more.
+    /// Earlier registrations no longer count.
     pub fn restart(&self) {
         self.state.send_modify(|state| {
             state.missing.clear();
@@ -80,12 +80,12 @@ impl Readiness {
         self.state.borrow().is_ready()
     }
 
-    /// What is missing, in order and each name once; empty exactly when ready.
+    /// The missing watches, in order and each name once; empty exactly when ready.
     pub fn pending(&self) -> Vec<&'static str> {
         self.state.borrow().pending()
     }
 
-    /// Waits until a watch has failed since this was asked last.
+    /// Waits until a watch has failed since the last call.
     pub async fn watch_failed(&self) {
         self.failures.notified().await;
     }
@@ -107,7 +107,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Resolves once this very watch has listed, for another that must list after it.
+    /// Resolves once this watch has listed, for another that must list after it.
     pub fn subscribe(&self) -> impl Future<Output = ()> + use<> {
         let (mut state, entry) = (self.readiness.state.subscribe(), self.entry);
         async move {
@@ -120,7 +120,7 @@ impl Listed {
         self.readiness.checks.clone()
     }
 
-    /// The watch has failed, and goes on by itself.
+    /// The watch has failed, and retries by itself.
     pub fn failed(&self) {
         self.readiness.failures.notify_one();
     }

@@ -1,7 +1,6 @@
 //! Services of type `LoadBalancer` and their addresses: watch, plan, apply.
 //!
-//! The planner's memory is what the watches have shown plus our own writes that they have not echoed
-//! yet.
+//! The planner's memory is what the watches have shown plus our own writes not echoed yet.
 
 use std::{future::Future, time::Duration};
 

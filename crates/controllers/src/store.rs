@@ -1,7 +1,7 @@
-//! The watched objects of one kind, with our own writes laid over them.
+//! The watched objects of one kind, with our own writes on top.
 //!
-//! An entry is always the newest version anyone told us of, by a watch, a list or the answer to one
-//! of our own writes. Older news is dropped, so an echo that arrives late cannot undo what we know.
+//! An entry is always the newest version known from a watch, a list or the answer to one of our own
+//! calls. Older news is dropped, so an echo that arrives late cannot undo newer knowledge.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::object::Version;
 pub(crate) enum Watched<K, V> {
     ListBegins,
     ListEnds,
-    /// It is there, in this version.
+    /// The object exists at this version.
     Present(K, Version, V),
-    /// It is not there any more, or no longer of the sort we keep.
+    /// The object is gone, or no longer of the sort we keep.
     Gone(K, Version),
 }
 
@@ -30,7 +30,7 @@ impl<K, V> Watched<K, V> {
     }
 }
 
-/// Who told us of a version.
+/// The source of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Watch,
@@ -41,14 +41,14 @@ pub(crate) enum Source {
 #[derive(Debug)]
 struct Entry<V> {
     version: Version,
-    /// Apart, because a tree keeps room for almost twice as many as it has.
+    /// Boxed, because a tree keeps room for almost twice as many entries as it has.
     value: Box<V>,
     /// The list or watch period in which it was last confirmed.
     period: u64,
     source: Source,
 }
 
-/// What is left of a removed object: news up to its version is late.
+/// The record of a removed object: news up to its version is stale.
 #[derive(Debug)]
 struct Tombstone {
     floor: Version,
@@ -56,16 +56,16 @@ struct Tombstone {
     until: Until,
 }
 
-/// How long late news can come.
+/// How long stale news can arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Until {
     /// We deleted it, and the watch has not shown that yet.
     WatchCaughtUp,
-    /// A call about it is under way.
+    /// A call about it is in flight.
     CallEnded,
 }
 
-/// Newest known objects of one kind.
+/// The newest known objects of one kind.
 #[derive(Debug)]
 pub(crate) struct Store<K, V> {
     entries: BTreeMap<K, Entry<V>>,
@@ -80,24 +80,24 @@ impl<K, V> Default for Store<K, V> {
     }
 }
 
-/// What became of a version that was told.
+/// The result of putting a version into the store.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Put<V> {
-    /// We knew that one or a newer one.
+    /// It is not newer than the known version.
     Stale,
     /// It is now the newest, and replaced this.
     New(Option<V>),
 }
 
-/// What a piece of news changed in a store.
+/// A change of a store.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Change<K, V> {
     /// The object has a newer version, which replaced this one.
     Put(K, Option<V>),
     /// The object is gone, or no longer of the sort we keep. This is the last version known.
     Left(K, V),
-    /// We wrote the object since the list began, and the list does not have it: it was created after
-    /// the list, or deleted meanwhile. Only a live read can tell.
+    /// We wrote the object since the list began, and the list lacks it: it was created after the list,
+    /// or deleted meanwhile. Only a live read can tell.
     Unsure(K),
     /// A list is complete.
     Listed,
@@ -144,11 +144,11 @@ impl<K: Ord + Clone, V> Store<K, V> {
         Put::New(None)
     }
 
-    /// Takes in a deletion that the watch has shown, or the loss of the property for which we keep
-    /// the object. A newer version that we know of stays.
+    /// Takes in a deletion that the watch has shown, or that the object is no longer of the sort we
+    /// keep. A newer known version stays.
     ///
-    /// With `pinned`, a call about the object is under way whose answer may be older than this:
-    /// the version is remembered until [`Store::unpin`].
+    /// With `pinned`, a call about the object is in flight whose answer may be older than this: the
+    /// version is remembered until [`Store::unpin`].
     pub(crate) fn remove(&mut self, key: &K, version: Version, pinned: bool) -> Option<V> {
         let known = self.entries.get(key).map(|entry| entry.version);
         if known.is_some_and(|known| version < known) {
@@ -161,19 +161,19 @@ impl<K: Ord + Clone, V> Store<K, V> {
         self.entries.remove(key).map(|entry| *entry.value)
     }
 
-    /// Takes in our own deletion of exactly this version. Late news of it is dropped until the
-    /// watch has shown the deletion.
+    /// Takes in our own deletion of exactly this version. Stale news of it is dropped until the watch
+    /// has shown the deletion.
     pub(crate) fn deleted(&mut self, key: &K, version: Version) -> Option<V> {
         if self.entries.get(key).is_some_and(|entry| entry.version == version) {
             self.set_tombstone(key, version, Until::WatchCaughtUp);
             return self.entries.remove(key).map(|entry| *entry.value);
         }
-        // The watch was faster: it has shown the deletion, or what came after it.
+        // The watch was faster: it has shown the deletion, or a later state.
         self.tombstones.remove(key);
         None
     }
 
-    /// No call about the object is under way any more, so nothing older can come by that way.
+    /// No call about the object is in flight any more, so no older answer can arrive.
     pub(crate) fn unpin(&mut self, key: &K) {
         if self.tombstones.get(key).is_some_and(|tombstone| tombstone.until == Until::CallEnded) {
             self.tombstones.remove(key);
@@ -184,9 +184,9 @@ impl<K: Ord + Clone, V> Store<K, V> {
         self.tombstones.insert(key.clone(), Tombstone { floor, period: self.period, until });
     }
 
-    /// Takes in what a watch told, and says what changed by that.
+    /// Takes in an event of a watch, and returns the changes.
     ///
-    /// `is_in_flight` says whether a call about an object is under way, see [`Store::remove`].
+    /// `is_in_flight` says whether a call about an object is in flight, see [`Store::remove`].
     pub(crate) fn observe(
         &mut self,
         news: Watched<K, V>,
@@ -212,12 +212,12 @@ impl<K: Ord + Clone, V> Store<K, V> {
         }
     }
 
-    /// The same for a kind whose objects no call of ours is about.
+    /// The same for a kind that we make no calls about.
     pub(crate) fn observe_only(&mut self, news: Watched<K, V>) -> Vec<Change<K, V>> {
         self.observe(news, |_| false)
     }
 
-    /// A list begins: what it does not show and we knew before has vanished.
+    /// A list begins: known objects that it lacks are gone.
     fn begin_list(&mut self) {
         self.period = self.period.saturating_add(1);
     }

@@ -1,4 +1,4 @@
-//! The pump of a watch: each event of one kind becomes news, and nothing else.
+//! Feeds the events of a watch to a planner as news.
 
 use std::fmt::Debug;
 
@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 
 use crate::{blind::Comparison, readiness::Listed};
 
-/// Passes on what a watch tells, for ever; ends only when nobody listens any more.
+/// Passes on the events of a watch; ends only when the receiver is gone.
 pub(crate) async fn feed<K, N>(
     kind: &'static str,
     (api, config): (Api<K>, Config),

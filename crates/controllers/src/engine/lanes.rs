@@ -1,11 +1,11 @@
-//! Effects that wait for their turn, in lanes that do not hold up each other.
+//! Queues of effects, in lanes that do not delay each other.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::Event;
 
-/// Where a call goes. Each lane has a width of its own, so that a slow cloud never takes the slots of
-/// the API server.
+/// The destination of a call. Each lane has its own limit, so that a slow cloud never takes the slots
+/// of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
     /// The API server.
@@ -18,7 +18,7 @@ pub(crate) enum Lane {
 }
 
 impl Lane {
-    /// Calls of the lane that are in flight at once.
+    /// How many calls of the lane may be in flight at once.
     const fn width(self) -> usize {
         match self {
             // More than this only lengthens the API server's queue.
@@ -30,7 +30,7 @@ impl Lane {
     }
 }
 
-/// Events that wait. The oldest are dropped first: the newest matter most.
+/// How many events may wait. The oldest are dropped first: the newest matter most.
 const EVENTS_KEPT: usize = 512;
 
 /// Effects by lane and rank, first in first out within a rank, and how many are in flight.
@@ -53,7 +53,7 @@ impl<E> Default for Lanes<E> {
     }
 }
 
-/// What is sent next.
+/// The next thing to send.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next<E> {
     Effect(Lane, E),
@@ -115,7 +115,7 @@ impl<E> Lanes<E> {
         }
     }
 
-    /// How many events were dropped since this was asked last.
+    /// How many events were dropped since the last call.
     pub(super) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }

@@ -1,4 +1,4 @@
-//! What the engine counts for every controller. Label values come from closed lists.
+//! The metrics of the engine, for every controller. Label values come from closed lists.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes the metrics and registers them.
+    /// Creates the metrics and registers them.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             calls: Family::default(),

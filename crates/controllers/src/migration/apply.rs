@@ -1,4 +1,4 @@
-//! One effect, one guarded call (a release reads before it deletes), one deadline.
+//! Performs effects: each is one guarded call with one deadline, and a release reads before it deletes.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     object::ObjectKey,
 };
 
-/// Does one step for a `VirtualIP` against the API server.
+/// Performs one step for a `VirtualIP` at the API server.
 pub(super) async fn apply(
     client: &Client,
     vip: &ObjectKey,
@@ -96,7 +96,7 @@ impl Applier<'_> {
         };
         let reader = VirtualIpReader { copy };
         match ledger::release(self.client, &reader, (claim, holder), &Then::Free).await {
-            // What was to be deleted and is not there is as good as deleted.
+            // An object to delete that is missing counts as deleted.
             Err(Failure::NotFound) => Ok(Answer::Ledger(released)),
             result => result.map(Answer::Ledger),
         }
@@ -111,13 +111,13 @@ impl Applier<'_> {
     }
 }
 
-/// One that cannot be read is no reason to fail.
+/// An unreadable object must not make the call fail.
 fn virtual_ips(client: &Client, key: &ObjectKey) -> Api<DeserializeGuard<VirtualIP>> {
     Api::namespaced(client.clone(), key.namespace())
 }
 
-/// Reads a `VirtualIP` and its copy before it loses its address: the one must be gone or on its way
-/// out, and the other gone.
+/// Reads a `VirtualIP` and its copy before it loses its address: the `VirtualIP` must be gone or being
+/// deleted, and the copy gone.
 struct VirtualIpReader<'a> {
     copy: &'a ObjectKey,
 }
@@ -129,7 +129,7 @@ impl LiveHolder for VirtualIpReader<'_> {
         let uid = object.as_ref().and_then(|object| object.meta().uid.as_deref()).map(Arc::from);
         let readable = object.as_ref().is_none_or(|object| object.0.is_ok());
         let named = object.and_then(observe::virtual_ip).filter(|vip| claim.is_of(vip));
-        // One that cannot be read may well be the one that is named.
+        // An unreadable one may be the one that is named.
         if !readable || named.as_ref().is_some_and(|vip| !vip.deleting) {
             return Ok(Live { may_release: false, uid });
         }
@@ -143,12 +143,12 @@ impl LiveHolder for VirtualIpReader<'_> {
     }
 }
 
-/// What was to be deleted and is not there is as good as deleted.
+/// An object to delete that is missing counts as deleted.
 fn gone_is(answer: Answer, failure: Failure) -> Result<Answer, Failure> {
     if failure == Failure::NotFound { Ok(answer) } else { Err(failure) }
 }
 
-/// Every field that is ours to write; one without a value goes.
+/// Every field that is ours to write; one without a value is removed.
 fn fields(status: &VirtualIPStatus) -> Value {
     json!({
         "message": status.message,

@@ -1,4 +1,4 @@
-//! What a claim says to a `VirtualIP`: whether it is its own, and which Service has it or will.
+//! Whether a claim belongs to a `VirtualIP`, and which Service has it or will have it.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ pub(super) fn for_virtual_ip(
     Claim { version, ..Claim::new(addr, Use::LoadBalancer, pool, holder) }
 }
 
-/// The claim of a Service, given from this pool, and kept for it even while it shows nothing.
+/// The claim of a Service, given from this pool, and reserved for it even while it shows nothing.
 pub(super) fn for_service(
     (addr, version): (IpAddr, Version),
     holder: HolderEntry,
@@ -53,12 +53,12 @@ impl Claim {
         }
     }
 
-    /// Whether it is this very `VirtualIP`'s.
+    /// Whether it belongs to exactly this `VirtualIP`.
     pub(super) fn is_of(&self, vip: &VirtualIpView) -> bool {
         self.of_virtual_ip().is_some_and(|holder| holder.names(&vip.key, &vip.uid))
     }
 
-    /// The `VirtualIP` whose it is, by name.
+    /// The `VirtualIP` that holds it, by name.
     pub(super) fn named_virtual_ip(&self) -> Option<&ObjectKey> {
         self.of_virtual_ip().map(|holder| &holder.key)
     }
@@ -71,19 +71,19 @@ impl Claim {
         self.services().iter().any(named)
     }
 
-    /// Whether the original wrote it, for a Service.
+    /// Whether the original operator wrote it, for a Service.
     pub(super) fn is_of_the_original(&self) -> bool {
         self.services().iter().any(|holder| holder.legacy)
     }
 
-    /// Whether it is kept for this Service by name and for good, as a migration keeps it.
+    /// Whether it is reserved for this Service by name and without an end, as a migration does.
     pub(super) fn is_kept_for(&self, service: &ObjectKey) -> bool {
         self.reserved.as_ref().is_some_and(|kept| {
             kept.expires.is_none() && kept.name.is_some() && kept.is_for_service(service)
         })
     }
 
-    /// Whether nothing but this Service has or is to have it.
+    /// Whether only this Service has it or is to have it.
     pub(super) fn is_only_for(&self, service: &ObjectKey) -> bool {
         let services = self.services();
         let is_its_own = !services.is_empty() && services.iter().all(|one| one.key == *service);

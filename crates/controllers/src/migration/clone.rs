@@ -15,16 +15,16 @@ use super::{view::VirtualIpView, world::is_headless};
 
 const TYPE: &str = "ClusterIP";
 
-/// The copy as it is made.
+/// The copy to create.
 ///
-/// Only what a Service of type `ClusterIP` can have is copied: newer API servers refuse the rest.
-/// Finalizers are not copied, because whoever set them knows nothing of the copy and would never
-/// take them off.
+/// Only fields that a Service of type `ClusterIP` can have are copied: newer API servers refuse the
+/// rest. Finalizers are not copied, because the programs that set them know nothing of the copy and
+/// would never remove them.
 pub(super) fn make(vip: &VirtualIpView, original: &Service, addr: IpAddr) -> Service {
     let mut spec = original.spec.clone().unwrap_or_default();
     if is_headless(&spec) && spec.selector.is_none() {
-        // The API server says that such a Service has both families also where there is but one, and
-        // then refuses that for any other. The one of the address is enough.
+        // The API server reports both families for such a Service even in a cluster with one, and
+        // refuses that for any other Service. The family of the address is enough.
         spec.ip_family_policy = None;
         spec.ip_families = Some(vec![Family::of(addr).to_string()]);
     }
@@ -63,9 +63,9 @@ pub(super) fn make(vip: &VirtualIpView, original: &Service, addr: IpAddr) -> Ser
     }
 }
 
-/// What brings a copy in line, as a merge patch of metadata and spec; `None` if it is in line.
+/// The merge patch of metadata and spec that updates a copy; `None` if it is up to date.
 ///
-/// Of what [`make`] copies, that which the original keeps in line, and besides what makes it show the
+/// Covers the parts of [`make`] that follow the original, and those that make the copy show the
 /// address.
 pub(super) fn difference(copy: &Service, original: &Service, addr: IpAddr) -> Option<Value> {
     let (now, wanted) =
@@ -82,7 +82,7 @@ pub(super) fn difference(copy: &Service, original: &Service, addr: IpAddr) -> Op
     }
     let mut spec = Map::new();
     if now.type_.as_deref() != Some(TYPE) {
-        // What the other types need and this one must not have.
+        // Fields that other types need and this one must not have.
         for field in [
             "externalTrafficPolicy",
             "healthCheckNodePort",
@@ -122,13 +122,13 @@ pub(super) fn difference(copy: &Service, original: &Service, addr: IpAddr) -> Op
     Some(json!({ "metadata": metadata, "spec": spec }))
 }
 
-/// The ports without their node ports, of which each Service needs its own.
+/// The ports without their node ports, because each Service needs its own.
 fn ports(spec: &ServiceSpec) -> Vec<ServicePort> {
     let ports = spec.ports.iter().flatten().cloned();
     ports.map(|port| ServicePort { node_port: None, ..port }).collect()
 }
 
-/// A merge patch from one map to another: what is there no more is set to null.
+/// A merge patch from one map to another: keys that are gone are set to null.
 fn map_difference(
     now: Option<&BTreeMap<String, String>>,
     wanted: Option<&BTreeMap<String, String>>,

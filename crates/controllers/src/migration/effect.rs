@@ -1,4 +1,4 @@
-//! What the planner asks for, and what came of it.
+//! The effects that the migration planner asks for, and the answers to them.
 
 use std::net::IpAddr;
 
@@ -30,16 +30,16 @@ pub(super) enum Step {
     Status { version: Version, status: VirtualIPStatus, event: Option<Box<Event>> },
     /// Write its finalizers at exactly this version.
     Finalizers { version: Version, finalizers: Vec<String> },
-    /// Create a claim: fails if anyone has the address.
+    /// Create a claim. Fails if the address already has one.
     Take { claim: Claim },
-    /// Write a claim at exactly the version that it is of.
+    /// Write a claim at exactly the version that it carries.
     Pass { claim: Claim },
-    /// Take the reservation off a claim, at exactly the version that it is of.
+    /// Remove the reservation from a claim, at exactly the version that it carries.
     EndReservation { claim: Claim },
-    /// Look at the `VirtualIP` and its copy live, and delete its claim at exactly this version if the
-    /// one is gone or on its way out and the other gone.
+    /// Read the `VirtualIP` and its copy live, and delete its claim at exactly this version if the
+    /// `VirtualIP` is gone or being deleted and the copy is gone.
     Release { claim: Claim, copy: ObjectKey },
-    /// Make the copy.
+    /// Create the copy.
     Copy { copy: Box<Service> },
     /// Change the copy at exactly this version.
     Align { copy: ObjectKey, version: Version, patch: Value },
@@ -47,15 +47,15 @@ pub(super) enum Step {
     DropCopy { copy: ObjectKey, uid: String },
     /// Make the Service a `LoadBalancer` that asks for the address, at exactly this version.
     Convert { service: ObjectKey, version: Version, addr: IpAddr },
-    /// Let the Service ask for nothing any more, at exactly this version.
+    /// Remove the Service's request for an address, at exactly this version.
     StopAsking { service: ObjectKey, version: Version },
 }
 
 impl Call for Effect {
     type Answer = Answer;
 
-    /// After the publications of the allocator: these kinds are few, and nothing waits for them in a
-    /// burst.
+    /// After the publishing calls of the allocator: these kinds are few, and nothing waits for them in
+    /// a burst.
     fn rank(&self) -> u8 {
         1
     }
@@ -94,7 +94,7 @@ impl Step {
         }
     }
 
-    /// What could not be done if this was refused, as the beginning of a sentence.
+    /// What failed if this was refused, as the beginning of a sentence.
     pub(super) const fn refused(&self) -> &'static str {
         match self {
             Self::Status { .. } | Self::Finalizers { .. } => "could not update the VirtualIP",
@@ -131,7 +131,7 @@ impl Step {
 pub(super) enum Reason {
     /// A `VirtualIP` has no address, or its Service is not exposed.
     NotExposed,
-    /// A migration waits for somebody.
+    /// A migration waits for a person or another program.
     MigrationWaits,
     Migrated,
 }
@@ -153,13 +153,13 @@ impl Reason {
     }
 }
 
-/// What a call that went through told us.
+/// The answer to a successful call.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    /// `None` if the answer could not be read; the watch will tell.
+    /// `None` if the answer could not be read; the watch will show it.
     VirtualIp(Option<VirtualIpView>),
     Ledger(ledger::Answer),
     Service(Box<Service>),
-    /// It is deleted, or was gone already.
+    /// The Service is deleted, or was gone already.
     ServiceGone,
 }

@@ -12,10 +12,10 @@ use super::view::{MappingView, VirtualIpView};
 use crate::object::{ObjectKey, Version, uid};
 pub(super) use crate::services::observe::{external_ips, pool};
 
-/// What a holder of this kind is called in a claim.
+/// The name of this kind of holder in a claim.
 pub(super) const KIND: &str = "VirtualIP";
 
-/// A `VirtualIP`, or `None` if it cannot be read: there is nothing to do for it then.
+/// A `VirtualIP`, or `None` if it cannot be read: then there is nothing to do for it.
 pub(super) fn virtual_ip(object: DeserializeGuard<VirtualIP>) -> Option<VirtualIpView> {
     let object = object.0.ok()?;
     let annotations = object.metadata.annotations.as_ref();
@@ -33,7 +33,7 @@ pub(super) fn virtual_ip(object: DeserializeGuard<VirtualIP>) -> Option<VirtualI
     })
 }
 
-/// A `GroupSegmentMapping`. What is wrong with it is kept.
+/// A `GroupSegmentMapping`. Its errors are kept.
 pub(super) fn mapping(object: &DeserializeGuard<GroupSegmentMapping>) -> MappingView {
     let metadata = match &object.0 {
         Ok(mapping) => &mapping.metadata,
@@ -52,7 +52,7 @@ pub(super) fn mapping(object: &DeserializeGuard<GroupSegmentMapping>) -> Mapping
     MappingView { name, version: Version::of(metadata), keepalived_group, segment, pool }
 }
 
-/// A Service without what nobody here looks at.
+/// A Service without `managedFields`, which are not used here.
 pub(super) fn service(mut object: Service) -> Service {
     object.metadata.managed_fields = None;
     object

@@ -1,9 +1,9 @@
-//! What the old kinds need, kept beside what is done for them.
+//! The permissions that the migration needs, beside the code that needs them.
 
 use crate::permissions::{Role, Rule};
 
-/// Rules for the whole cluster, on top of those of [`crate::services`]: to see the old kinds, and to
-/// say on them what is in the way.
+/// Rules for the whole cluster, on top of those of [`crate::services`]: to read the old kinds, and to
+/// write problems into their status.
 pub const CLUSTER: &[Rule] = &[
     Rule {
         groups: &["apiextensions.k8s.io"],
@@ -31,7 +31,7 @@ pub const CLUSTER: &[Rule] = &[
     },
 ];
 
-/// What is written for the old kinds. A role of its own, because most clusters have none of them.
+/// Writes for the old kinds. A separate role, because most clusters have none of them.
 pub const MIGRATE: Role = Role {
     label: "migration",
     purpose: "Needed where there are VirtualIPs, to make and delete the copies of Services that show \

@@ -1,9 +1,8 @@
-//! Decides the next step of one `VirtualIP`, and does nothing.
+//! Decides the next step of one `VirtualIP`. Pure; changes nothing.
 //!
-//! Each step brings about the first post-condition that is not met, whatever the status says about
-//! how far things are. So it does not matter who was interrupted where, the original or we. A plan is
-//! one step; what it changes is the reason to plan again, and when nothing is left to do there is no
-//! step.
+//! Each step brings about the first post-condition that is not met, whatever stage the status names. So
+//! it does not matter where the original operator or we were interrupted. A plan is one step; its
+//! change triggers the next plan, and when nothing is left to do there is no step.
 
 use std::net::IpAddr;
 
@@ -47,8 +46,8 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
     expose::plan(world, vip)
 }
 
-/// What a `VirtualIP` of this name left behind that is gone, or that another one of the name replaced:
-/// a claim on one of these addresses, if nobody shows it any more.
+/// The release of a claim on one of these addresses that a `VirtualIP` of this name left when it was
+/// deleted or replaced, if no Service shows the address any more.
 pub(super) fn left_over<'a>(
     world: &World,
     key: &ObjectKey,
@@ -65,12 +64,12 @@ pub(super) fn left_over<'a>(
     Some(Step::Release { claim: claim.clone(), copy })
 }
 
-/// Undoes what was done for it: first the copy, then the claim, then the finalizers.
+/// Undoes the work for a `VirtualIP`: first the copy, then the claim, then the finalizers.
 fn delete(world: &World, vip: &VirtualIpView) -> Option<Step> {
     if !vip.is_held() {
         return None;
     }
-    // The Service is about to take over, and the user did not ask to take the address from it.
+    // The Service is about to get the address, and the user did not ask to take it away.
     if vip.is_migrating() && migrate::is_handed_over(world, vip) {
         return migrate::plan(world, vip);
     }
@@ -90,7 +89,7 @@ fn drop_copy(vip: &VirtualIpView, copy: &Service) -> Option<Step> {
     Some(Step::DropCopy { copy: vip.clone_key(), uid })
 }
 
-/// Takes our finalizers off.
+/// Removes our finalizers.
 fn let_go(vip: &VirtualIpView) -> Option<Step> {
     let ours = [FINALIZER_VIRTUALIP_IP, FINALIZER_VIRTUALIP_SERVICE];
     let others = vip.finalizers.iter().filter(|one| !ours.contains(&one.as_str()));
@@ -98,7 +97,7 @@ fn let_go(vip: &VirtualIpView) -> Option<Step> {
     (finalizers != vip.finalizers).then_some(Step::Finalizers { version: vip.version, finalizers })
 }
 
-/// Puts a finalizer on, if it is not there.
+/// Adds a finalizer if it is missing.
 fn hold(vip: &VirtualIpView, finalizer: &str) -> Option<Step> {
     if vip.has_finalizer(finalizer) {
         return None;
@@ -108,7 +107,7 @@ fn hold(vip: &VirtualIpView, finalizer: &str) -> Option<Step> {
     Some(Step::Finalizers { version: vip.version, finalizers })
 }
 
-/// Writes the status if it differs, and tells people of it if there is a reason.
+/// Writes the status if it differs, with an event if there is a reason.
 fn say(vip: &VirtualIpView, status: VirtualIPStatus, reason: Option<Reason>) -> Option<Step> {
     let event = reason.map(|reason| {
         Box::new(Event {
@@ -131,7 +130,7 @@ fn status(vip: &VirtualIpView, state: State, message: impl Into<String>) -> Virt
     }
 }
 
-/// What to say when the API server refuses a step. Nothing that was there is taken back.
+/// The status to write when the API server refuses a step. Nothing is undone.
 pub(super) fn refused(vip: &VirtualIpView, step: &Step, reply: &str) -> Option<Step> {
     let message = format!("{}: {reply}", step.refused());
     let stage = vip.stage().or_else(|| vip.is_migrating().then_some(State::Preparing));
@@ -147,7 +146,7 @@ fn mapping<'a>(world: &'a World, vip: &VirtualIpView, addr: IpAddr) -> Option<&'
     named.and_then(|name| world.mappings.get(&name.into())).or_else(|| world.mapping_of(addr))
 }
 
-/// Why an address cannot be had: who has it.
+/// The message that another holder has the address.
 fn held_by(claim: &Claim) -> String {
     format!("{} is held by {claim}", claim.addr)
 }

@@ -1,7 +1,7 @@
-//! The planner's memory: what is known, whom to look at, what is under way, and what was refused.
+//! The migration planner: known objects, marked `VirtualIPs`, calls in flight, and refusals.
 //!
 //! One task owns it. News goes in, effects come out, reports go in again; each `VirtualIP` has at most
-//! one call under way, so its steps cannot overtake each other.
+//! one call in flight, so its steps cannot overtake each other.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,11 +31,11 @@ use crate::{
     store::{Change, Put, Source, Watched},
 };
 
-/// Everything the planner is told by watches.
+/// An event of a watch, for the planner.
 #[derive(Debug)]
 pub(super) enum News {
     VirtualIps(Watched<ObjectKey, VirtualIpView>),
-    /// The kind itself is not there.
+    /// The kind is not installed.
     NoVirtualIps,
     Mappings(Watched<Arc<str>, MappingView>),
     Groups(Watched<PoolName, Box<PoolView>>),
@@ -43,7 +43,7 @@ pub(super) enum News {
     Services(Watched<ObjectKey, Box<Service>>),
 }
 
-/// When to try again, and what the API server said if it refused.
+/// When to try again, and the API server's message if it refused.
 #[derive(Debug)]
 struct Setback {
     delay: Backoff,
@@ -55,12 +55,12 @@ pub(super) struct Planner {
     world: World,
     /// `VirtualIPs` to decide about.
     dirty: BTreeSet<ObjectKey>,
-    /// The claim or Service that the call of each `VirtualIP` is about.
+    /// The claim or Service that each `VirtualIP`'s call in flight is about.
     calls: BTreeMap<ObjectKey, (Option<IpAddr>, Option<ObjectKey>)>,
     setbacks: BTreeMap<ObjectKey, Setback>,
-    /// Where claims that name each `VirtualIP` are, whether it exists or not.
+    /// The addresses whose claims name each `VirtualIP`, whether it exists or not.
     named: BTreeMap<ObjectKey, BTreeSet<IpAddr>>,
-    /// `VirtualIPs` that claims name and that are not there.
+    /// `VirtualIPs` that claims name and that do not exist.
     absent: Absent,
 }
 
@@ -69,7 +69,7 @@ impl Planner {
         Self { absent: Absent::new(orphan_grace), ..Self::default() }
     }
 
-    /// Looks at everything anew, as after gaining leadership.
+    /// Decides about everything again, as after gaining leadership.
     pub(super) fn reconsider_all(&mut self) {
         self.dirty.extend(self.world.virtual_ips.keys().cloned());
         self.dirty.extend(self.named.keys().cloned());
@@ -81,7 +81,7 @@ impl Planner {
         setbacks.chain(self.absent.next_due()).min()
     }
 
-    /// What to do now. Each effect counts as under way until its report comes in.
+    /// Plans what to do now. Each effect counts as in flight until its report comes in.
     pub(super) fn plan(&mut self, now: Now) -> Vec<Effect> {
         let mut effects = Vec::new();
         if !self.world.has_listed() {
@@ -113,7 +113,7 @@ impl Planner {
             let waits = self.named.contains_key(key) && self.absent.in_grace(key, now);
             return if waits || setback.is_some() { None } else { left_over() };
         };
-        // One that another of its name replaced is not waited for: its uid never comes back.
+        // A replaced `VirtualIP` is not waited for: its uid never comes back.
         let step = plan::plan(&self.world, vip).or_else(left_over)?;
         match setback {
             None => Some(step),
@@ -122,7 +122,7 @@ impl Planner {
         }
     }
 
-    /// Takes in what came of an effect; gives back an event that is due now.
+    /// Takes in the report of an effect; returns an event that is due now.
     pub(super) fn on_report(&mut self, report: Report<Effect>, now: Now) -> Option<Event> {
         let Report { effect: Effect { vip: key, step }, result } = report;
         let (addr, service) = about(&step);
@@ -130,7 +130,7 @@ impl Planner {
         match result {
             Ok(answer) => {
                 let kept = matches!(answer, Answer::Ledger(ledger::Answer::Kept));
-                // What was refused is not forgotten because the status that says so was written.
+                // Writing the status that reports a refusal does not end the refusal.
                 if !kept && !matches!(step, Step::Status { .. }) {
                     self.setbacks.remove(&key);
                 }
@@ -142,7 +142,7 @@ impl Planner {
             Err(Failure::Refused(message) | Failure::Blocked(message)) => {
                 self.set_back(&key, Some(message), Duration::ZERO, now);
             }
-            // What we know is out of date; the watch brings the rest.
+            // Not sent, because we do not lead.
             Err(Failure::NotSent) => {}
             Err(failure) => self.set_back(&key, None, failure.asked_to_wait(), now),
         }
@@ -167,11 +167,11 @@ impl Planner {
         self.setbacks.insert(key.clone(), Setback { delay, message });
     }
 
-    /// The answer to a call. It may be older than what the watch told meanwhile, which the stores
-    /// can tell as long as the call counts as under way.
+    /// Takes in the answer to a call. It may be older than what the watch has shown meanwhile, and the
+    /// stores can only tell while the call counts as in flight.
     fn take_in(&mut self, step: &Step, answer: Answer) {
         match answer {
-            // One that we do not know any more was deleted meanwhile.
+            // A `VirtualIP` that is no longer known was deleted meanwhile.
             Answer::VirtualIp(Some(vip)) if self.world.virtual_ips.get(&vip.key).is_some() => {
                 let (key, version) = (vip.key.clone(), vip.version);
                 let put = self.world.virtual_ips.put(key.clone(), version, vip, Source::Own);
@@ -214,7 +214,7 @@ impl Planner {
         }
     }
 
-    /// Takes in what a watch told.
+    /// Takes in an event of a watch.
     pub(super) fn on_news(&mut self, news: News) {
         match news {
             News::VirtualIps(watched) => self.on_virtual_ips(watched),
@@ -237,8 +237,8 @@ impl Planner {
         }
     }
 
-    /// Not one of them was seen to leave: a definition that is put back may bring them all back. So
-    /// their claims are waited with as if they had never been seen.
+    /// No deletion of a `VirtualIP` was seen: restoring the definition may bring them all back. So
+    /// their claims wait as if they had never been seen.
     fn on_no_virtual_ips(&mut self) {
         for news in [Watched::ListBegins, Watched::ListEnds] {
             for change in self.world.virtual_ips.observe_only(news) {
@@ -252,7 +252,7 @@ impl Planner {
 
     fn virtual_ip_put(&mut self, key: &ObjectKey) {
         self.absent.forget(key);
-        // Others of the same Service may have waited for it.
+        // Other `VirtualIPs` of the same Service may have waited for it.
         self.wake_in(key.namespace());
     }
 
@@ -273,7 +273,7 @@ impl Planner {
     fn on_groups(&mut self, watched: Watched<PoolName, Box<PoolView>>) {
         let changes = self.world.groups.observe_only(watched.map(|group| *group));
         let groups = &self.world.groups;
-        // The status of a pool is written often and says nothing new.
+        // The status of a pool is written often and does not matter here.
         let matters = |change: Change<PoolName, PoolView>| match change {
             Change::Put(name, Some(old)) => {
                 let generation = groups.get(&name).and_then(|group| group.generation);
@@ -345,14 +345,14 @@ impl Planner {
         self.wake_in(key.namespace());
     }
 
-    /// What a Service showed may have been all that kept a claim.
+    /// An address that a Service showed may have been all that kept a claim.
     fn no_longer_shown(&mut self, old: Option<&Service>) {
         let addrs = old.into_iter().flat_map(|old| shows(old).chain(observe::external_ips(old)));
         let claims = addrs.filter_map(|addr| self.world.claims.get(&addr));
         self.dirty.extend(claims.filter_map(Claim::named_virtual_ip).cloned());
     }
 
-    /// A claim names a `VirtualIP` no longer.
+    /// A claim no longer names a `VirtualIP`.
     fn forget(&mut self, key: &ObjectKey, addr: IpAddr) {
         if let Some(addrs) = self.named.get_mut(key) {
             addrs.remove(&addr);
@@ -363,13 +363,13 @@ impl Planner {
         }
     }
 
-    /// Something in the namespace changed.
+    /// An object in the namespace changed.
     fn wake_in(&mut self, namespace: &str) {
         let keys = self.world.virtual_ips.keys().filter(|key| key.namespace() == namespace);
         self.dirty.extend(keys.cloned());
     }
 
-    /// Somebody took an address, gave it up or passed it on.
+    /// The claim on an address changed.
     fn wake_about(&mut self, addr: IpAddr) {
         let concerned = self.world.virtual_ips.values().filter(|vip| {
             let its = vip.status.address();

@@ -1,4 +1,4 @@
-//! What the planner knows of each object: its own small types.
+//! Small views of `VirtualIP`s and mappings, with only what the planner needs.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     object::{ObjectKey, Version},
 };
 
-/// What the name of a copy ends with.
+/// The suffix of a copy's name.
 pub(super) const CLONE_SUFFIX: &str = "-keepalived-clone";
 
 /// One `VirtualIP`.
@@ -36,7 +36,7 @@ impl VirtualIpView {
         self.finalizers.iter().any(|one| one == finalizer)
     }
 
-    /// Whether one of ours is left.
+    /// Whether it has a finalizer of ours.
     pub(super) fn is_held(&self) -> bool {
         self.has_finalizer(keys::FINALIZER_VIRTUALIP_IP)
             || self.has_finalizer(keys::FINALIZER_VIRTUALIP_SERVICE)
@@ -46,7 +46,7 @@ impl VirtualIpView {
         State::read(self.status.state.as_deref()?)
     }
 
-    /// The stage of its migration that the status tells, if it tells one.
+    /// The stage of its migration according to the status, if there is one.
     pub(super) fn stage(&self) -> Option<State> {
         self.state().filter(|state| match state {
             State::Preparing
@@ -60,7 +60,7 @@ impl VirtualIpView {
         })
     }
 
-    /// Whether it is to become a Service, or claims to have.
+    /// Whether it is to become a Service, or its status says that it has.
     pub(super) fn is_migrating(&self) -> bool {
         self.migrate || self.stage().is_some() || self.state() == Some(State::Migrated)
     }
@@ -71,7 +71,7 @@ impl VirtualIpView {
         ObjectKey::new(self.key.namespace(), exposed.unwrap_or(&self.service))
     }
 
-    /// The copy: where the status says, else where it is made.
+    /// The copy: the one that the status names, else by its default name.
     pub(super) fn clone_key(&self) -> ObjectKey {
         let told = self.status.cloned_service.as_deref().filter(|name| !name.is_empty());
         let made = || format!("{}{CLONE_SUFFIX}", self.key.name());
@@ -86,12 +86,12 @@ pub(super) struct MappingView {
     pub version: Version,
     pub keepalived_group: String,
     pub segment: String,
-    /// Its addresses, or what is wrong with it.
+    /// Its addresses, or its errors.
     pub pool: Result<Pool, Vec<String>>,
 }
 
 impl MappingView {
-    /// Its name among all pools.
+    /// Its name as a pool.
     pub(super) fn pool_name(name: &str) -> PoolName {
         PoolName::new(&format!("{MAPPING}/{name}"))
     }

@@ -1,4 +1,4 @@
-//! Watches: each turns its kind's objects into news for the planner, and nothing else.
+//! Watches: each turns the objects of its kind into news for the planner.
 
 use std::fmt::Debug;
 
@@ -22,7 +22,7 @@ use crate::{
     watch::feed,
 };
 
-/// `VirtualIPs`, as long as their kind is served: claims of them can be left without it.
+/// Watches `VirtualIPs` while their kind is served: their claims can outlive it.
 pub(super) async fn virtual_ips(
     client: Client,
     news: mpsc::Sender<News>,
@@ -51,7 +51,7 @@ pub(super) async fn virtual_ips(
     kinds::whenever_served(served, watching, none).await;
 }
 
-/// Mappings, as long as their kind is served: without it there are none.
+/// Watches mappings while their kind is served: without it there are none.
 pub(super) async fn mappings(
     client: Client,
     news: mpsc::Sender<News>,

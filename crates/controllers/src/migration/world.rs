@@ -1,4 +1,4 @@
-//! Everything that is known, and what can be asked about it.
+//! The known state of the migration, and questions about it.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -31,23 +31,23 @@ impl World {
             && self.services.listed()
     }
 
-    /// The Service that a `VirtualIP` exposes, unless it is on its way out.
+    /// The Service that a `VirtualIP` exposes, unless it is being deleted.
     pub(super) fn target(&self, vip: &VirtualIpView) -> Option<&Service> {
         let service = self.services.get(&vip.target())?;
         service.metadata.deletion_timestamp.is_none().then_some(service)
     }
 
-    /// Whatever has the name of the copy.
+    /// The Service with the name of the copy.
     pub(super) fn at_clones_place(&self, vip: &VirtualIpView) -> Option<&Service> {
         self.services.get(&vip.clone_key())
     }
 
-    /// The copy, if what has its name is this `VirtualIP`'s.
+    /// The copy, if the Service of its name belongs to this `VirtualIP`.
     pub(super) fn clone_of(&self, vip: &VirtualIpView) -> Option<&Service> {
         self.at_clones_place(vip).filter(|service| is_clone(service, &vip.uid))
     }
 
-    /// Who shows the address, apart from those who may on behalf of this `VirtualIP`.
+    /// A Service that shows the address, except those that may on behalf of this `VirtualIP`.
     pub(super) fn stranger(&self, addr: IpAddr, vip: &VirtualIpView) -> Option<ObjectKey> {
         let target = vip.target();
         self.services
@@ -84,8 +84,8 @@ impl World {
         self.mappings.values().filter_map(|mapping| Some((mapping, mapping.pool.as_ref().ok()?)))
     }
 
-    /// What can be given now: an exclusion in any pool that covers an address holds, and whatever a
-    /// claim names or a Service shows is taken.
+    /// The addresses that can be given now: an exclusion by any pool that covers an address counts, and
+    /// every address that is claimed or shown is taken.
     pub(super) fn book(&self) -> Book {
         let mappings = self.usable_mappings().map(|(_, pool)| pool);
         let mut book = Book::new();
@@ -101,7 +101,7 @@ impl World {
         book
     }
 
-    /// Every claim that is this `VirtualIP`'s, the lowest address first.
+    /// Every claim of this `VirtualIP`, the lowest address first.
     pub(super) fn claims_of<'a>(
         &'a self,
         vip: &'a VirtualIpView,
@@ -136,7 +136,7 @@ pub(super) fn shows(service: &Service) -> impl Iterator<Item = IpAddr> {
     ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok())
 }
 
-/// Whether the Service's ingress holds anything.
+/// Whether the Service's ingress has any entry.
 pub(super) fn shows_something(service: &Service) -> bool {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     balancer.and_then(|balancer| balancer.ingress.as_ref()).is_some_and(|all| !all.is_empty())

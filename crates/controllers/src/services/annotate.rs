@@ -11,7 +11,7 @@ use landfall_api::{
 };
 use serde_json::{Value, json};
 
-/// Publishes these addresses; `None` leaves them as they are and only writes the labels.
+/// Publishes these addresses; `None` leaves them as they are and only writes labels and interface.
 ///
 /// Without addresses the annotation is removed: kube-vip reads an empty one as an empty host name.
 pub(super) fn show(addrs: Option<&[IpAddr]>, interface: Option<&str>) -> Value {

@@ -1,8 +1,7 @@
 //! Addresses in `spec.externalIPs`: they count as taken if their namespace has a right to them.
 //!
-//! Anyone who may write a Service may list any address there. Inside a pool it counts only if the pool
-//! serves the namespace and its quota has room; otherwise one Service could block a pool for all
-//! others.
+//! Any author of a Service may list any address there. Inside a pool it counts only if the pool serves
+//! the namespace and its quota has room; otherwise one Service could block a pool for all others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -38,9 +38,8 @@ pub(super) fn could_want(service: &ServiceView, holder: &HolderEntry, claim: &Cl
         && claim.clash(service).is_none()
 }
 
-/// Whether the Service asks for other pools since the claim was made, and never had the address:
-/// neither its addresses nor its condition name it. If only its status was wiped, the address comes
-/// back.
+/// Whether the Service asks for other pools since the claim was made, and never had the address: it
+/// neither shows nor names it in its condition. If only its status was wiped, it gets the address back.
 pub(super) fn asks_for_other_pools(
     service: &ServiceView,
     holder: &HolderEntry,

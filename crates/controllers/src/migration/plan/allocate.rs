@@ -1,4 +1,4 @@
-//! An address for a `VirtualIP` that has none, out of the `GroupSegmentMapping`s.
+//! Plans an address for a `VirtualIP` that has none, from the `GroupSegmentMapping`s.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ use crate::{
 
 /// The next step towards an address.
 pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
-    // One that it has already, because somebody was interrupted before the status said so.
+    // An address that it has already, because an operator was interrupted before it wrote the status.
     let wanted = vip.wanted.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
     let claimed = |addr: IpAddr| world.claims.get(&addr).filter(|claim| claim.is_of(vip));
     let known = wanted.and_then(claimed).or_else(|| world.claims_of(vip).next());
@@ -77,7 +77,7 @@ fn choose<'a>(world: &'a World, vip: &VirtualIpView) -> Result<(IpAddr, &'a Mapp
     }
 }
 
-/// Mappings that give nothing because they cannot be read: they have no status to say it on.
+/// Mappings that give nothing because they cannot be read: they have no status to report it in.
 fn unreadable(world: &World) -> String {
     let bad = world.mappings.values().filter_map(|mapping| {
         let problems = mapping.pool.as_ref().err()?;

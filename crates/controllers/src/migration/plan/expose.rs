@@ -1,4 +1,4 @@
-//! A `VirtualIP` that is not to be migrated: it has an address, and a copy of its Service shows it.
+//! Plans a `VirtualIP` that is not migrated: it gets an address, and a copy of its Service shows it.
 
 use std::net::IpAddr;
 
@@ -49,7 +49,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
         return Some(step);
     }
     if copy.metadata.deletion_timestamp.is_some() {
-        // Somebody deleted it. When it is gone it is made anew.
+        // The copy is being deleted. When it is gone it is created again.
         return None;
     }
     let valid = status(vip, State::Valid, "successfully allocated an IP address");
@@ -58,7 +58,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
     say(vip, valid, None)
 }
 
-/// Brings the copy in line with the Service, if both are there.
+/// Updates the copy from the Service, if both exist.
 pub(super) fn align(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<Step> {
     let (copy, original) = (world.clone_of(vip)?, world.target(vip)?);
     let going = copy.metadata.deletion_timestamp.is_some();
@@ -66,8 +66,8 @@ pub(super) fn align(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<
     Some(Step::Align { copy: vip.clone_key(), version: Version::of(&copy.metadata), patch })
 }
 
-/// A step to make sure that the address is the `VirtualIP`'s, if one is needed, or why that is
-/// impossible.
+/// A step to make sure that the `VirtualIP` has a claim on the address, if one is needed, or why that
+/// is impossible.
 pub(super) fn keep_claim(
     world: &World,
     vip: &VirtualIpView,
@@ -79,7 +79,7 @@ pub(super) fn keep_claim(
     if let Some(claim) = world.claims.get(&addr) {
         return (!claim.is_of(vip)).then(|| Err(held_by(claim)));
     }
-    // Somebody deleted it. It is made anew unless the address went elsewhere meanwhile.
+    // The claim was deleted. It is created again unless another Service shows the address by now.
     if let Some(stranger) = world.stranger(addr, vip) {
         return Some(Err(format!("{addr} is shown by Service {stranger}")));
     }

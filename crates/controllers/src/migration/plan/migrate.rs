@@ -1,8 +1,8 @@
-//! A `VirtualIP` that becomes a `LoadBalancer` Service with the same address.
+//! Plans the migration of a `VirtualIP` to a `LoadBalancer` Service with the same address.
 //!
 //! The order keeps the address shown at every moment: the claim passes to the Service, the Service
-//! becomes a `LoadBalancer`, the allocator lets it show the address, and only then does the copy go.
-//! Whatever is in the way, everything that was there before stays.
+//! becomes a `LoadBalancer`, the allocator publishes the address on it, and only then is the copy
+//! deleted. If anything is in the way, everything stays as it was.
 
 use std::{net::IpAddr, ops::ControlFlow};
 
@@ -34,7 +34,7 @@ const ALIAS: &str =
 const HEADLESS: &str =
     "service is headless, recreate it with a cluster IP to proceed with migration";
 
-/// Whether the claim on its address is by now the Service's.
+/// Whether the claim on its address already names the Service.
 pub(super) fn is_handed_over(world: &World, vip: &VirtualIpView) -> bool {
     let addr = vip.status.address().and_then(|text| text.parse::<IpAddr>().ok());
     let claim = addr.and_then(|addr| world.claims.get(&addr));
@@ -75,7 +75,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
     if vip.stage().is_none() && vip.state() != Some(State::Migrated) {
         return enter(vip, State::Preparing);
     }
-    // The copy goes on working until the very end.
+    // The copy keeps working until the very end.
     if let Some(step) = expose::align(world, vip, addr) {
         return Some(step);
     }
@@ -87,7 +87,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
     case.wait_for_the_allocator()
 }
 
-/// Whether it was migrated and has nothing left to do, whatever became of the Service since.
+/// Whether its migration is complete, whatever happened to the Service since.
 fn is_over(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> bool {
     vip.state() == Some(State::Migrated)
         && !vip.is_held()
@@ -96,10 +96,10 @@ fn is_over(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> bool {
         && !was_given_up(world, vip, claim)
 }
 
-/// Whether the original gave up before the Service became a `LoadBalancer`, and said `Migrated`.
+/// Whether the original operator gave up before converting the Service, and said `Migrated`.
 ///
-/// It looks like a Service whose user turned it back later. But the original puts its finalizer on a
-/// Service as soon as that shows an address, and never gets it off such a one again.
+/// It looks like a Service whose user turned it back later. But the original operator puts its
+/// finalizer on a Service as soon as that shows an address, and never removes it from such a one.
 fn was_given_up(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> bool {
     let Some(service) = world.target(vip) else { return false };
     let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
@@ -110,8 +110,8 @@ fn was_given_up(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> bo
     of_the_original && !served && !is_load_balancer(service)
 }
 
-/// Nobody can take over. If the `VirtualIP` is to go all the same, the claim is not its own any more,
-/// but must not be kept for ever for a Service that nobody finishes for.
+/// There is no Service to take over. If the `VirtualIP` is deleted all the same, its claim must not
+/// stay reserved for ever for a Service whose migration will never be finished.
 fn without_service(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> Option<Step> {
     if vip.deleting {
         if let Some(copy) = world.clone_of(vip) {
@@ -121,7 +121,7 @@ fn without_service(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) ->
             return let_go(vip);
         };
         return Some(if claim.waits_for().is_some() {
-            // No Service would take it up, so it goes the way of every claim of a `VirtualIP`.
+            // No Service would use it, so it is released like every claim of a `VirtualIP`.
             back_to(world, vip, claim)
         } else {
             end_reservation(claim)
@@ -155,7 +155,7 @@ impl Case<'_> {
         self.claim.is_some_and(|claim| is_of(claim, &self.target, Some(self.service)))
     }
 
-    /// Whether the Service is a `LoadBalancer` on its own account, with another address.
+    /// Whether the Service is a `LoadBalancer` with another address, not by this migration.
     fn is_elsewhere(&self) -> bool {
         let service = self.service;
         let on_its_way = self.is_asked_for()
@@ -163,8 +163,8 @@ impl Case<'_> {
         is_load_balancer(service) && !on_its_way
     }
 
-    /// Why the Service is none that can have an address. The API server might make a `LoadBalancer` of
-    /// an alias, but whoever uses the alias would find nobody there any more.
+    /// Why the Service cannot have an address. The API server might turn an alias into a
+    /// `LoadBalancer`, but users of the alias would no longer reach its target.
     fn unfit(&self) -> Option<&'static str> {
         let spec = self.service.spec.as_ref()?;
         if spec.type_.as_deref() == Some("ExternalName") {
@@ -173,7 +173,7 @@ impl Case<'_> {
         is_headless(spec).then_some(HEADLESS)
     }
 
-    /// Another `VirtualIP` of the same Service that comes first: a Service has room for one address.
+    /// Another `VirtualIP` of the same Service that comes first: a Service can have only one address.
     fn rival(&self) -> Option<ObjectKey> {
         if self.is_handed_over() {
             return None;
@@ -192,11 +192,11 @@ impl Case<'_> {
         first.map(|other| other.key.clone())
     }
 
-    /// Nothing is changed for the Service, and everything is as if no migration had been asked for.
+    /// Keeps everything as if no migration had been asked for.
     fn stay(&self, message: String) -> Option<Step> {
         let Self { world, vip, addr, .. } = *self;
         let step = match self.claim {
-            // It was handed over, and then the Service went another way.
+            // It was handed over, and then the Service changed in another way.
             Some(claim) if claim.is_only_for(&self.target) => Some(back_to(world, vip, claim)),
             Some(_) | None => match expose::keep_claim(world, vip, addr) {
                 Some(Ok(step)) => Some(step),
@@ -215,10 +215,10 @@ impl Case<'_> {
             .or_else(|| waits(vip, State::Preparing, message))
     }
 
-    /// Passes the claim to the Service; goes on if it is there.
+    /// Passes the claim to the Service; continues if it has it.
     ///
-    /// It is also kept for the Service by name: an operator that knows nothing of the `VirtualIP` may
-    /// think that a Service which is no `LoadBalancer` has no use for it, and would let it go.
+    /// It is reserved for the Service by name as well: an operator that knows nothing of the
+    /// `VirtualIP` would otherwise release it, because the Service is no `LoadBalancer` yet.
     fn hand_over(&self) -> ControlFlow<Option<Step>> {
         let Self { world, vip, addr, .. } = *self;
         if self.claim.is_some_and(|claim| self.is_complete(claim)) {
@@ -250,7 +250,7 @@ impl Case<'_> {
         })
     }
 
-    /// Whether the claim says all it has to say until the Service shows the address.
+    /// Whether the claim is complete until the Service shows the address.
     fn is_complete(&self, claim: &Claim) -> bool {
         let uid = self.service.metadata.uid.as_deref();
         let kept =
@@ -266,7 +266,7 @@ impl Case<'_> {
         format!("could not get IPGroup object of IP: no IPGroup covers {}{range}", self.addr)
     }
 
-    /// The holder as the allocator would enter it for this Service, were it converted.
+    /// The holder entry that the allocator would write for this Service after its conversion.
     fn holder(&self) -> Option<HolderEntry> {
         let mut converted = self.service.clone();
         converted.spec.get_or_insert_default().type_ = Some("LoadBalancer".to_owned());
@@ -283,7 +283,7 @@ impl Case<'_> {
         ControlFlow::Break(enter(self.vip, State::Converting).or(Some(convert)))
     }
 
-    /// Now it is the allocator's turn, and what it says about the Service is said here, too.
+    /// Waits for the allocator, and repeats what it says about the Service.
     fn wait_for_the_allocator(&self) -> Option<Step> {
         let conditions =
             self.service.status.as_ref().and_then(|status| status.conditions.as_deref());
@@ -311,7 +311,7 @@ impl Case<'_> {
             return drop_copy(vip, copy).map(clean);
         }
         if vip.wanted.is_none() && self.is_asked_for() {
-            // The user did not ask for an address by name, so the Service is not to either.
+            // The user did not ask for a certain address, so the Service must not either.
             let version = Version::of(&self.service.metadata);
             return Some(clean(Step::StopAsking { service: self.target.clone(), version }));
         }
@@ -338,12 +338,12 @@ fn back_to(world: &World, vip: &VirtualIpView, claim: &Claim) -> Step {
     Step::Pass { claim: claim::for_virtual_ip(at, vip, mapping) }
 }
 
-/// Takes the reservation off a claim: the Service that it was kept for has it, or never will.
+/// Removes the reservation from a claim: the Service that it is for has it, or never will.
 fn end_reservation(claim: &Claim) -> Step {
     Step::EndReservation { claim: Claim { reserved: None, ..claim.clone() } }
 }
 
-/// Says that a stage began, unless the status says so already.
+/// Writes that a stage began, unless the status says so already.
 fn enter(vip: &VirtualIpView, stage: State) -> Option<Step> {
     if vip.state() == Some(stage) {
         return None;
@@ -351,7 +351,7 @@ fn enter(vip: &VirtualIpView, stage: State) -> Option<Step> {
     say(vip, status(vip, stage, UNDER_WAY), None)
 }
 
-/// Says why it cannot go on.
+/// Writes why the migration waits.
 fn waits(vip: &VirtualIpView, stage: State, message: String) -> Option<Step> {
     say(vip, status(vip, stage, message), Some(Reason::MigrationWaits))
 }
