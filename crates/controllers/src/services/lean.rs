@@ -144,7 +144,7 @@ impl<C, const MOST: usize> Few<C, MOST> {
 #[derive(Clone, Debug, Default)]
 struct Entries(BTreeMap<String, String>);
 
-/// Annotations that are looked at.
+/// Annotations that are read.
 #[derive(Clone, Debug, Default)]
 struct Annotations(BTreeMap<String, String>);
 

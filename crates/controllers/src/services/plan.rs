@@ -422,7 +422,7 @@ impl Planner {
         let said = said.into();
         let shown = (!self.is_shown(service, addrs)).then(|| addrs.to_vec());
         if !self.publish(service, shown, Some(&said), now, effects) {
-            // An address whose write must wait is still shown.
+            // Addresses in an annotation that we may not overwrite are still shown.
             let keep = [addrs, &service.shows].concat();
             self.release_all_but(&service.key, &keep, now, effects);
         }

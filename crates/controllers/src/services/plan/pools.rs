@@ -36,7 +36,7 @@ impl Planner {
                 continue;
             };
             if *in_flight {
-                continue; // its report brings us back
+                continue; // its report triggers this again
             }
             let next = *next;
             if next > now.uptime {

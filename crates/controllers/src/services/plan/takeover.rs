@@ -153,8 +153,8 @@ impl Planner {
         }
     }
 
-    /// Whether marks from when a Service was a `LoadBalancer` must go before any release: they would be
-    /// announced again if it became a `LoadBalancer` again.
+    /// Whether the annotation from when a Service was a `LoadBalancer` must go before any release: its
+    /// addresses would be announced again if it became one again.
     pub(super) fn must_be_hidden(&self, key: &ObjectKey) -> bool {
         let leftover = self.world.leftovers.get(key);
         leftover.is_some_and(|left| left.marked && self.world.is_left_to_us(key, left))
