@@ -1,4 +1,4 @@
-//! All pools and every taken address, with what is left.
+//! The book: all pools, every taken address, and how many addresses each pool has left.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use core::net::IpAddr;
 
 use crate::{AddrSet, Family, Never, Pool, PoolName, Refusal, Verdict};
 
-/// What one pool has and has left.
+/// How many addresses one pool has and has left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCount {
     /// Addresses it could give if none were taken.
@@ -31,7 +31,7 @@ pub struct Book {
     taken: AddrSet,
     /// Ranges from which the cluster gives addresses by itself.
     cluster_ips: AddrSet,
-    /// For which pool a taken address counts, where it is not the first that covers it.
+    /// The pool that a taken address counts for, where that is not the first pool that covers it.
     counted_elsewhere: BTreeMap<IpAddr, PoolName>,
 }
 
@@ -57,13 +57,13 @@ impl Book {
         Self::default()
     }
 
-    /// Replaces all pools. What is taken stays taken, also where no pool covers it any more, and
-    /// counts for the first pool that covers it until [`Book::count_for`] says otherwise.
+    /// Replaces all pools. A taken address stays taken, even if no pool covers it any more, and counts for
+    /// the first pool that covers it until [`Book::count_for`] says otherwise.
     pub fn replace_pools(&mut self, pools: impl IntoIterator<Item = Pool>) {
         let mut pools: Vec<Pool> = pools.into_iter().collect();
         pools.sort_unstable_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
-        // An exclusion in any pool that covers the address holds for all of them: whoever wrote it
-        // meant the address, not the door.
+        // An exclusion in any pool that covers the address holds for all pools: its author meant the address,
+        // not the pool.
         let excluded = pools
             .iter()
             .map(|pool| pool.excluded().intersection(pool.ranges()))
@@ -110,7 +110,7 @@ impl Book {
         let mut open: Vec<(IpAddr, &PoolName)> = Vec::new();
         for (range, name) in ranges {
             open.retain(|(last, _)| *last >= range.first());
-            // The ranges of one pool never meet, so whatever is open is another's.
+            // The ranges of one pool never meet, so every open range is another pool's.
             for (_, other) in &open {
                 overlaps.entry(name.clone()).or_default().insert((*other).clone());
                 overlaps.entry((*other).clone()).or_default().insert(name.clone());
@@ -148,7 +148,7 @@ impl Book {
         new
     }
 
-    /// Marks an address as free again; `false` if it was free.
+    /// Marks an address as free again; `false` if it was free already.
     pub fn release(&mut self, addr: IpAddr) -> bool {
         let was_taken = self.taken.remove(addr);
         if was_taken {
@@ -163,8 +163,8 @@ impl Book {
         was_taken
     }
 
-    /// Counts a taken address for the pool that gave it, as long as that covers it; without one, for
-    /// the first pool that does.
+    /// Counts a taken address for the pool that gave it, as long as that pool covers it; otherwise for the
+    /// first pool that does.
     pub fn count_for(&mut self, addr: IpAddr, giver: Option<&PoolName>) {
         let covers = |name: &&PoolName| self.pool(name).is_some_and(|pool| pool.contains(addr));
         let giver = giver.filter(covers).cloned();
@@ -236,8 +236,8 @@ impl Book {
         self.offers(name, addr)
     }
 
-    /// Whether the pool would give exactly this address if it had no holder, as a newcomer that
-    /// would share it must know.
+    /// Whether the pool would give exactly this address if it had no holder: a newcomer that would share the
+    /// address asks this.
     pub fn offers(&self, name: &PoolName, addr: IpAddr) -> Result<(), Refusal> {
         self.never_given(addr).map_or(Ok(()), Err)?;
         let Some(shelf) = self.shelves.get(name).filter(|shelf| shelf.pool.contains(addr)) else {
@@ -260,13 +260,13 @@ impl Book {
         self.unusable(addr).map(|why| Refusal::NeverGiven(addr, why)).or_else(excluded)
     }
 
-    /// Why no holder can have this address, whatever pools and administrators say.
+    /// Why no holder can have this address, whatever the pools say.
     pub fn unusable(&self, addr: IpAddr) -> Option<Never> {
         let cluster_ip = self.cluster_ips.contains(addr).then_some(Never::ClusterIps);
         Never::of(addr).or(cluster_ip)
     }
 
-    /// What a pool has and has left.
+    /// How many addresses a pool has and has left.
     pub fn count(&self, name: &PoolName) -> PoolCount {
         Family::BOTH.iter().map(|family| self.count_of(name, *family)).fold(
             PoolCount::default(),
@@ -278,7 +278,7 @@ impl Book {
         )
     }
 
-    /// What a pool has and has left of a family.
+    /// How many addresses of a family a pool has and has left.
     pub fn count_of(&self, name: &PoolName, family: Family) -> PoolCount {
         self.shelves.get(name).map_or_else(PoolCount::default, |shelf| PoolCount {
             capacity: shelf.usable.len_of(family),

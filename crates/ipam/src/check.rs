@@ -1,4 +1,4 @@
-//! The properties that always hold, checked over a whole settled cluster.
+//! Checks a whole settled cluster for the properties that must always hold.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::{Party, Terms, clash};
 pub struct ClaimFact {
     /// The address, from the claim's name.
     pub addr: IpAddr,
-    /// The holders it names, each by an identity that survives neither deletion nor re-creation.
+    /// The holders it names, each by an identity that a deleted and re-created object does not keep.
     pub holders: Vec<String>,
     /// Whether it needs no holder, as a reservation.
     pub reserved: bool,
@@ -25,7 +25,7 @@ pub struct ClaimFact {
 pub struct HolderFact {
     /// The same identity as in [`ClaimFact::holders`].
     pub id: String,
-    /// The addresses in its published place.
+    /// The addresses that are published on it.
     pub shows: Vec<IpAddr>,
     /// Its namespace.
     pub namespace: String,
@@ -39,7 +39,7 @@ impl HolderFact {
     }
 }
 
-/// Something that must never be true once everything has come to rest.
+/// Something that must never be true of a settled cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Violation {
     /// Two claims on one address.
@@ -58,10 +58,10 @@ pub enum Violation {
     SharedWithoutConsent(IpAddr, String, String),
 }
 
-/// Compares ledger and holders in both directions. Empty means all is well.
+/// Compares ledger and holders in both directions. An empty result means that all is well.
 ///
-/// It judges a settled cluster: in the middle of work a claim may exist that its holder does not
-/// show yet, by design.
+/// It judges a settled cluster: while work is under way a claim may, by design, exist before its holder shows
+/// the address.
 pub fn check(claims: &[ClaimFact], holders: &[HolderFact]) -> BTreeSet<Violation> {
     let mut violations = BTreeSet::new();
     let mut ledger: BTreeMap<IpAddr, BTreeSet<&str>> = BTreeMap::new();

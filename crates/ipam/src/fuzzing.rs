@@ -1,13 +1,13 @@
-//! What holds for every text of a user, as functions that panic where it does not.
+//! Properties that hold for every text a user can write, as functions that panic when one is violated.
 //!
-//! Random tests and the targets in `fuzz/` call the same ones.
+//! The random tests and the targets in `fuzz/` call the same functions.
 #![expect(clippy::missing_panics_doc, reason = "to panic is what they are for")]
 
 use alloc::{format, string::ToString};
 
 use crate::{AddrBlock, AddrRange, Party, clash};
 
-/// A text is read as what prints the same, or refused by its own words.
+/// A text is either read as a range that survives printing, or refused with an error that quotes it.
 pub fn block(text: &str) {
     match text.parse::<AddrBlock>() {
         Ok(block) => {
@@ -24,7 +24,7 @@ pub fn block(text: &str) {
     }
 }
 
-/// Two agree to share, or neither does, whichever comes second.
+/// Either both holders agree to share or neither does, whichever of them comes second.
 pub fn consent(one: Party<'_>, other: Party<'_>) {
     let (there, back) = (clash(one, other), clash(other, one));
     assert_eq!(there.is_none(), back.is_none(), "{there:?} and {back:?}");

@@ -1,6 +1,6 @@
 //! Which addresses exist, which are taken, and which holder may have one.
 //!
-//! It knows holders, pools and requests, and no words for people: those differ by the kind of holder.
+//! It knows holders, pools and requests, but no messages for people: those differ by the kind of holder.
 //!
 //! Everything here is pure: no clock, no I/O, no hash order. An address pool is a set of intervals,
 //! so a whole IPv6 /64 costs as much as a single address, and the first free address of a pool, a

@@ -1,4 +1,4 @@
-//! Addresses that no holder can have, whatever a pool says.
+//! Addresses that no holder can have, whatever the pools say.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -32,16 +32,16 @@ impl fmt::Display for PoolName {
 
 /// Addresses to give, addresses never to give, and the order among pools.
 ///
-/// Which holders are served is decided elsewhere, by selectors; the pool only knows addresses.
+/// Selectors elsewhere decide which holders it serves; the pool only knows addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Its name; unique among all pools.
     pub name: PoolName,
     /// The lowest number is served first; ties go by name.
     pub priority: i32,
-    /// Whether it serves those that did not ask for it or for one of its addresses.
+    /// Whether it serves holders that did not ask for it or for one of its addresses.
     pub auto_assign: bool,
-    /// Keeps what it gave, gives no more.
+    /// Gives no more addresses, while every holder keeps the address it has.
     pub drain: bool,
     /// Gives its highest free address first, not its lowest.
     pub descending: bool,
@@ -76,8 +76,7 @@ impl Pool {
     /// that ends in `.0` or `.255`: some network gear mistakes them for network or broadcast
     /// addresses.
     ///
-    /// Costs two intervals per /24, so callers bound the size of such pools. How often a user wrote
-    /// the same addresses does not count.
+    /// Costs two intervals per /24, so callers limit the size of such pools. Repeated addresses count once.
     #[must_use]
     pub fn avoid_ends(mut self, blocks: impl IntoIterator<Item = AddrBlock>) -> Self {
         for block in blocks.into_iter().filter(|block| block.has_special_ends()) {

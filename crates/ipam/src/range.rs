@@ -47,12 +47,12 @@ impl fmt::Display for Family {
 /// Why a text is not an address, range or CIDR. Quotes the input and says what was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Neither of the three forms.
+    /// None of the three forms.
     #[error("{input:?} is not an address, a CIDR or a first-last range{hint}")]
     Malformed {
         /// The text as written.
         input: String,
-        /// What is probably meant, or nothing.
+        /// What the user probably meant, or nothing.
         hint: &'static str,
     },
     /// `first-last` with the ends swapped.
@@ -75,8 +75,7 @@ pub enum ParseError {
 
 /// An inclusive run of addresses of one family, never empty.
 ///
-/// Fields are private and [`AddrRange::new`] is the only door, so whoever holds one need not check
-/// it again.
+/// Fields are private and only [`AddrRange::new`] makes a range, so a range never needs to be checked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddrRange {
     first: IpAddr,
@@ -169,7 +168,7 @@ impl AddrBlock {
 
     /// The IPv4 CIDRs among the blocks, merged into the fewest networks with the same addresses.
     ///
-    /// Two halves of a network are that network, and the ends where they meet are no ends any more.
+    /// Two halves of a network become that network, without ends where they meet.
     pub fn merge_v4_cidrs(blocks: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let networks = blocks.into_iter().filter_map(Self::v4_network).collect();
         Ipv4Net::aggregate(&networks).into_iter().map(|net| Self::from_net(net.into())).collect()

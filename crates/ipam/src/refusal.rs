@@ -1,4 +1,4 @@
-//! Why a holder gets no address, or not the one it asks for: facts, which others put into words.
+//! Why a holder gets no address, or not the one it asks for: facts only; other crates word the messages.
 
 use alloc::{string::String, vec::Vec};
 use core::{fmt, net::IpAddr};
@@ -24,11 +24,11 @@ pub enum Reason {
     OutsideEveryPool,
     /// No pool has addresses of the wanted family.
     FamilyMissing,
-    /// The pools that would serve give no more.
+    /// The pools that would serve are draining.
     Draining,
     /// The request cannot be read.
     Unparseable,
-    /// The namespace holds as many addresses as it may.
+    /// The namespace holds as many addresses as its quota allows.
     QuotaExceeded,
     /// No pool serves the class.
     ClassUnknown,
@@ -85,7 +85,7 @@ impl Reason {
             Self::PoolInvalid => "PoolInvalid",
             Self::NoPool => "NoPool",
             Self::LedgerRefused => "LedgerRefused",
-            // Users know it by the name of the first kind of holder.
+            // Users know this reason by the name of the first kind of holder.
             Self::HolderRefused => "ServiceRefused",
         }
     }
@@ -106,7 +106,7 @@ pub enum Verdict {
     Missing,
     /// It serves another class.
     OtherClass,
-    /// Its name makes it the pool of certain namespaces, and this is none of them.
+    /// Its name makes it the pool of certain namespaces, and the holder's namespace is not one of them.
     OfOtherNamespaces,
     /// It does not select the namespace.
     OtherNamespaces,
@@ -120,9 +120,9 @@ pub enum Verdict {
     NoFamily(Family),
     /// It cannot be used as it is written.
     Invalid,
-    /// It gives no more.
+    /// It is draining.
     Draining,
-    /// The namespace holds as many of its addresses as it may.
+    /// The namespace holds as many of its addresses as its quota allows.
     OverQuota(u32),
     /// All its addresses of the family are taken.
     Full(Family),
@@ -175,9 +175,9 @@ pub enum Refusal {
     TakenBy(IpAddr, String),
     /// The asked-for address is kept by this reservation.
     Reserved(IpAddr, String),
-    /// The asked-for address has this holder, with which the asking one may not share it.
+    /// The asked-for address has this holder, with which the asking holder may not share it.
     SharingRefused(IpAddr, String, Clash),
-    /// The asked-for address is not of a family the holder has.
+    /// The asked-for address is not of a family that the holder has.
     WrongFamily(IpAddr),
     /// The pools that cover the asked-for address do not serve this holder.
     NotServed(IpAddr, Vec<(PoolName, Verdict)>),
@@ -208,7 +208,7 @@ impl Refusal {
         }
     }
 
-    /// The address that was asked for and cannot be had.
+    /// The address that was asked for and refused.
     pub const fn address(&self) -> Option<IpAddr> {
         match self {
             Self::OutsideEveryPool(addr)
@@ -229,8 +229,8 @@ impl Refusal {
     }
 }
 
-/// The verdict that came nearest to a "yes": a full pool would have served, one with the wrong
-/// selector would not.
+/// The verdict nearest to a "yes": a full pool would have served the holder, one with the wrong selector
+/// would not.
 fn nearest(verdicts: &[(PoolName, Verdict)]) -> Option<Verdict> {
     verdicts.iter().map(|(_, verdict)| *verdict).max()
 }

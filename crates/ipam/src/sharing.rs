@@ -1,4 +1,4 @@
-//! On which terms an address may have several holders.
+//! The terms on which several holders may share an address.
 
 use alloc::{string::String, vec::Vec};
 
@@ -15,7 +15,7 @@ pub struct Terms {
     pub local: bool,
     /// The pods it selects, written the same way for the same selector.
     pub selector: Option<String>,
-    /// Whether it agrees to share with those that select other pods though traffic stays on its node.
+    /// Whether it agrees to share with holders that select other pods even though traffic stays on its node.
     pub other_pods: bool,
 }
 
@@ -26,7 +26,7 @@ impl Terms {
         Self { with: [String::from("*")].into(), ..self.clone() }
     }
 
-    /// Whether it agrees to share with a namespace, being of another.
+    /// Whether it agrees to share with a namespace other than its own.
     fn names(&self, namespace: &str) -> bool {
         self.with.iter().any(|name| name == "*" || name == namespace)
     }
@@ -40,25 +40,25 @@ pub type Party<'a> = (&'a str, Option<&'a Terms>);
 pub enum Clash {
     /// The newcomer has no sharing key.
     NoKey,
-    /// The other has no sharing key.
+    /// The other holder has no sharing key.
     OtherHasNoKey,
     /// Their keys differ.
     OtherKey,
-    /// The newcomer does not name the other's namespace.
+    /// The newcomer does not name the other holder's namespace.
     NotNamed(String),
-    /// The other does not name the newcomer's namespace.
+    /// The other holder does not name the newcomer's namespace.
     OtherDoesNotName(String),
     /// Both use this port.
     Port(String),
-    /// Traffic of one stays on the node it arrives at, and that of the other does not: the address may
-    /// be drawn to a node without pods of the first.
+    /// One needs traffic to stay on the node it arrives at and the other does not: the address may be drawn
+    /// to a node without pods of the first.
     Policy,
-    /// Traffic of both stays on the node it arrives at, and they are not known to select the same pods.
+    /// Both need traffic to stay on the node it arrives at, and they are not known to select the same pods.
     Pods,
 }
 
-/// Why a newcomer may not share an address with another holder, if it may not. Whichever of the two
-/// comes second, the answer is a clash for both or for neither.
+/// Why a newcomer may not share an address with another holder, or `None` if it may. Whichever of the two
+/// comes second, there is a clash for both or for neither.
 pub fn clash(newcomer: Party<'_>, other: Party<'_>) -> Option<Clash> {
     let ((here, mine), (there, theirs)) = (newcomer, other);
     let Some(mine) = mine.filter(|terms| terms.key.is_some()) else {

@@ -97,7 +97,7 @@ fn overlapping_pools_never_give_one_address_twice() {
 #[test]
 fn an_exclusion_in_one_pool_holds_in_every_pool_that_overlaps() {
     let book = book([pool("a", "10.0.0.0/29", ""), pool("b", "10.0.0.0/30", "10.0.0.0 10.0.0.4")]);
-    // .0 is inside b, which excludes it; .4 is not inside b, so b has no say.
+    // .0 is inside b, which excludes it; .4 is not inside b, so b does not matter.
     assert_eq!(book.first_free(&PoolName::new("a"), Family::V4, false), Ok(ip("10.0.0.1")));
     assert_eq!(
         book.can_give(&PoolName::new("a"), ip("10.0.0.0"), String::new),
@@ -186,7 +186,7 @@ fn an_address_that_no_service_can_have_is_never_given() {
         assert_eq!(refusal, Refusal::NeverGiven(ip(addr), why));
         assert_eq!(refusal.reason(), crate::Reason::Excluded);
     }
-    // An address that has a holder there is not touched by that.
+    // An address that already has a holder there is not affected.
     assert!(book.take(ip("10.96.0.1")));
     assert!(book.release(ip("10.96.0.1")));
     assert_eq!(give(&mut book, "cluster"), Err(Verdict::Full(Family::V4)), "and not given after");
@@ -240,13 +240,13 @@ fn pools_are_asked_by_priority_then_name() {
     assert_eq!(names, ["z", "a", "b"]);
 }
 
-/// A step of the model: what may happen to a book.
+/// A step of the model: one thing that may happen to a book.
 #[derive(Clone, Debug)]
 enum Step {
     GiveFirst(usize),
     Take(u8),
     Release(u8),
-    /// Nobody says any more which pool gave it.
+    /// It is no longer known which pool gave the address.
     Forget(u8),
     Edit(usize, u8, u8, u8),
     TurnRound(usize),
@@ -264,7 +264,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The same as [`Book`], one address at a time.
+/// The same as [`Book`], done naively one address at a time.
 #[derive(Default)]
 struct Naive {
     ranges: [(u8, u8); 2],
@@ -296,7 +296,7 @@ impl Naive {
         giver.or_else(|| (0..2).find(|pool| self.covers(*pool, addr)))
     }
 
-    /// A book that is told of the givers again, as it must be.
+    /// Replaces the book's pools and then repeats which pool gave each address, as callers must.
     fn replace_pools(&self, book: &mut Book) {
         book.replace_pools(self.pools());
         for (last, giver) in &self.taken {

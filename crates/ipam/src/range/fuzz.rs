@@ -1,4 +1,4 @@
-//! Whatever users write: read, or refused in words that quote it.
+//! Random texts are either read, or refused with an error that quotes them.
 
 use alloc::{format, string::String, vec::Vec};
 
@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::*;
 use crate::{AddrSet, fuzzing};
 
-/// A slip of the finger.
+/// A typing mistake.
 #[derive(Clone, Debug)]
 enum Slip {
     Drop(Index),
@@ -32,7 +32,7 @@ impl Slip {
 }
 
 fn slip() -> impl Strategy<Value = Slip> {
-    // The last few are digits to some programs, or take more than a byte, or end a C string.
+    // The last few are digits to some programs, or take more than one byte, or end a C string.
     let letters: Vec<char> = "0123456789abcfgxAF.:/-, %[]+٣é²\0".chars().collect();
     let letter = prop::sample::select(letters);
     prop_oneof![
