@@ -1,5 +1,5 @@
-//! Where the binaries of the control plane come from: a directory the user names, or a cache
-//! filled by building them from the Go module registry.
+//! Finds the control plane's binaries, in a directory the user names or in a cache, and builds missing ones
+//! from the Go module registry.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Write};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
-/// The one place that says which versions are built.
+/// The only place that says which versions are built.
 const GO_MOD: &str = include_str!("../../../tools/control-plane/go.mod");
 const GO_MOD_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/control-plane");
 
-/// Often enough that nobody wonders whether a build hangs.
+/// Often enough that a build never seems to hang.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// A program of the control plane.
@@ -72,7 +72,7 @@ pub fn required_go() -> Result<&'static str> {
     GO_MOD.lines().find_map(|line| line.trim().strip_prefix("go ")).ok_or(Error::NoVersion)
 }
 
-/// The folder with the Go module that names what is built.
+/// The folder with the Go module that names the programs to build.
 pub fn go_module_dir() -> &'static Path {
     Path::new(GO_MOD_DIR)
 }
@@ -85,11 +85,11 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// Makes sure that the `needed` programs exist, building those that do not.
+    /// Makes sure that the `needed` programs exist, building the missing ones.
     ///
-    /// `KUBEBUILDER_ASSETS`, where set, wins for whatever lies in it; the kits one downloads have
-    /// no controller manager and no kube-proxy, so these two may still be built. Blocks for as
-    /// long as a build takes and tells `progress` about it.
+    /// If `KUBEBUILDER_ASSETS` is set, binaries in that folder take precedence. Kits for download lack the
+    /// controller manager and kube-proxy, so these two may still be built. Blocks for as long as a build
+    /// takes, and reports to `progress`.
     pub fn prepare(needed: &[Program], progress: &dyn Fn(&str)) -> Result<Self> {
         let home = std::env::home_dir().ok_or(Error::NoHome)?;
         let assets = Self {
@@ -102,7 +102,7 @@ impl Assets {
         Ok(assets)
     }
 
-    /// Where a program lies, if it was among those prepared.
+    /// The path of a program, if it was among those prepared.
     pub fn path(&self, program: Program) -> PathBuf {
         self.given(program).unwrap_or_else(|| self.cache.join(program.name()))
     }
@@ -111,7 +111,7 @@ impl Assets {
         self.given.as_ref().map(|dir| dir.join(program.name())).filter(|path| path.exists())
     }
 
-    /// Binaries without the stamp, or with that of another go.mod, may be of any version.
+    /// Binaries without this stamp, or with the stamp of another go.mod, may be of any version.
     fn stamp(&self) -> PathBuf {
         self.cache.join("go.mod")
     }
@@ -141,14 +141,14 @@ impl Assets {
             Err(TryLockError::Error(source)) => return Err(Error::Io { what: at(), source }),
         }
         if !self.is_stamped() {
-            // Old binaries go before the new stamp comes, so that being cut off in between
+            // Old binaries are removed before the new stamp is written, so that an interruption in between
             // never leaves an old binary under the new stamp.
             for program in Program::ALL {
                 remove_if_there(&self.cache.join(program.name())).map_err(Error::io(at()))?;
             }
             fs::write(self.stamp(), GO_MOD).map_err(Error::io(at()))?;
         }
-        // Looked at again under the lock: whoever held it may have built everything.
+        // Checked again under the lock: its previous owner may have built everything.
         let missing = self.missing(needed);
         for (index, program) in missing.iter().enumerate() {
             let label = format!("{} ({} of {})", program.name(), index + 1, missing.len());
@@ -182,7 +182,7 @@ impl Assets {
 
         let lines = lines_of(child.stderr.take());
         let (mut said, mut reported) = (GoOutput::default(), begin);
-        // Its stderr ends when it does.
+        // Stderr ends when the build does.
         loop {
             match lines.recv_timeout(REPORT_EVERY.saturating_sub(reported.elapsed())) {
                 Ok(line) => said.take_in(line),
@@ -206,9 +206,9 @@ impl Assets {
     }
 }
 
-/// Talks to stderr directly, past the capture of the test harness, for a build takes minutes.
+/// Writes to stderr directly, past the capture of the test harness, because a build takes minutes.
 pub fn progress_on_stderr(line: &str) {
-    // Nobody to tell is no reason to stop.
+    // A closed stderr is no reason to stop.
     drop(writeln!(io::stderr(), "landfall-testkit: {line}"));
 }
 
@@ -245,13 +245,13 @@ fn lines_of(stderr: Option<ChildStderr>) -> Receiver<String> {
     lines
 }
 
-/// What `go build -v` prints: a line for each package it compiles, one for each module it downloads,
-/// and its errors.
+/// The output of `go build -v`: a line for each package it compiles, one for each module it downloads, and
+/// its errors.
 #[derive(Debug, Default)]
 struct GoOutput {
     packages: usize,
     last: String,
-    /// All but the packages.
+    /// All lines except the packages.
     messages: Vec<String>,
 }
 
@@ -266,7 +266,7 @@ impl GoOutput {
         self.last = line;
     }
 
-    /// How far it is, to be put after the time it took.
+    /// How far the build is, to be put after the time it took.
     fn progress(&self) -> String {
         match (self.packages, self.last.as_str()) {
             (_, "") => String::new(),
@@ -275,7 +275,7 @@ impl GoOutput {
         }
     }
 
-    /// The end of its messages.
+    /// The last of its messages.
     fn tail(&self, count: usize) -> String {
         self.messages[self.messages.len().saturating_sub(count)..].join("\n")
     }

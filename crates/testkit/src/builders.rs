@@ -1,4 +1,4 @@
-//! Objects as users write them, a line each.
+//! Builders for objects as users write them, one line each.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use landfall_api::{IP, IPGroup, IPGroupSpec, IPSpec, keys, name};
 
 /// A Service of type `LoadBalancer` with one port.
 ///
-/// Without node ports, of which a cluster has fewer than a large test has Services.
+/// It has no node ports, because a cluster has fewer of them than a large test has Services.
 pub fn load_balancer(name: &str) -> Service {
     Service {
         metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
@@ -25,7 +25,7 @@ pub fn load_balancer(name: &str) -> Service {
     }
 }
 
-/// What may be said of a Service.
+/// Settings of a Service.
 pub trait ServiceBuilder: Sized {
     #[must_use]
     fn with_spec(self, change: impl FnOnce(&mut ServiceSpec)) -> Self;
@@ -33,7 +33,7 @@ pub trait ServiceBuilder: Sized {
     #[must_use]
     fn labelled(self, key: &str, value: &str) -> Self;
 
-    /// Asks for an address, or for something that is none.
+    /// Asks for an address, or for a text that is not an address.
     #[must_use]
     fn asking(self, text: &str) -> Self {
         self.with_spec(|spec| spec.load_balancer_ip = Some(text.into()))
@@ -94,19 +94,19 @@ impl ServiceBuilder for Service {
     }
 }
 
-/// A pool of some CIDRs, addresses or ranges, for everybody.
+/// A pool of some CIDRs, addresses or ranges that serves every Service.
 pub fn pool(name: &str, ranges: &[&str]) -> IPGroup {
     let ranges = ranges.iter().map(ToString::to_string).collect();
     IPGroup::new(name, IPGroupSpec { ranges, ..IPGroupSpec::default() })
 }
 
-/// A pool as the original operator knows it.
+/// A pool as the original operator writes it.
 pub fn segment(name: &str, segment: &str, excluded: &[&str]) -> IPGroup {
     IPGroup::new(name, IPGroupSpec { segment: Some(segment.into()), ..IPGroupSpec::default() })
         .excluding(excluded)
 }
 
-/// What may be said of a pool.
+/// Settings of a pool.
 pub trait PoolBuilder: Sized {
     #[must_use]
     fn with(self, change: impl FnOnce(&mut IPGroupSpec)) -> Self;
@@ -117,7 +117,7 @@ pub trait PoolBuilder: Sized {
         self.with(|spec| spec.excluded_ips = Some(entries))
     }
 
-    /// Serves one namespace only, so that tests that run at once do not meet.
+    /// Serves one namespace only, so that tests that run at once do not interfere.
     #[must_use]
     fn only_for(self, namespace: &str) -> Self {
         let selector = matching("kubernetes.io/metadata.name", namespace);
@@ -156,7 +156,7 @@ pub fn matching(key: &str, value: &str) -> LabelSelector {
     }
 }
 
-/// An `IP` that names nobody.
+/// An `IP` that names no holder.
 pub fn bare_claim(addr: IpAddr) -> IP {
     IP::new(&name::of(addr), IPSpec::default())
 }
@@ -171,7 +171,7 @@ pub fn virtual_ip_claim(addr: IpAddr, mapping: &str, owner: &str) -> IP {
     labelled_claim(addr, keys::LABEL_GSM, mapping, owner)
 }
 
-/// The Service that shows a `VirtualIP`'s address, as far as anybody looks at it.
+/// The Service that shows a `VirtualIP`'s address, with only the fields that matter.
 pub fn virtual_ip_copy(virtual_ip: &str, addr: &str) -> Service {
     let copy = load_balancer(&format!("{virtual_ip}-keepalived-clone")).of_type("ClusterIP");
     copy.with_spec(|spec| spec.external_ips = Some(vec![addr.into()]))

@@ -1,4 +1,4 @@
-//! The certificates of one control plane, made anew each time and never shared.
+//! The certificates of one control plane, made new each time and never shared.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -13,7 +13,7 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
-/// Signs everything else and is what clients trust.
+/// Signs every other certificate; clients trust it.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,

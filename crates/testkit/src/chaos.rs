@@ -1,9 +1,9 @@
-//! Attacks on the real thing: the operator's binary on a real control plane, behind a bad network,
-//! while a user plays and something breaks.
+//! Attacks on the operator's binary on a real control plane, behind a bad network, while users act at random
+//! and something breaks.
 //!
-//! An attack consists of rounds. In each, some operators work, users act at random and one thing is
-//! attacked, all told by one seed as far as that is possible where many things run at once. Then
-//! the harm ends, and everything must come to rest in order: see [`judge`].
+//! An attack consists of rounds. In each, some operators work, users act at random and one thing is attacked,
+//! all decided by one seed as far as that is possible where many things run at once. Then the harm ends, and
+//! the cluster must settle without violations: see [`judge`].
 
 mod attack;
 mod crew;
@@ -33,15 +33,15 @@ use attack::Scene;
 use crew::Operators;
 use player::Player;
 
-/// Not a measurement: what is refused is tried again ever more slowly.
+/// Not a measurement: refused calls are retried at growing intervals.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(150);
-/// How long nobody may write before they count as idle; longer than pool status waits for its turn.
+/// Operators that have not written for this long count as idle; longer than pool status waits for its turn.
 const SILENCE: Duration = Duration::from_secs(3);
-/// The least that users do in a round.
+/// The least number of acts of users in a round.
 const ACTS: usize = 120;
 const SECOND_NAMESPACE: &str = "landfall-second";
 
-/// What runs and where its stories go.
+/// What a run needs: the operator, its manifests and a folder for stories.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The operator.
@@ -49,11 +49,11 @@ pub struct Setting {
     /// The folder with CRDs and rights.
     pub deploy: PathBuf,
     pub seed: u64,
-    /// Where the stories of violations are kept.
+    /// Where the story of each violation is kept.
     pub stories: PathBuf,
 }
 
-/// What one round attacks.
+/// What one round attacks, and with which crew.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     pub number: u64,
@@ -63,8 +63,8 @@ pub struct Round {
 }
 
 impl Round {
-    /// The round of this number: attacks take turns, crews are told by the seed. Every fourth has a
-    /// good network, because a bad one hides what only happens fast.
+    /// The round of this number: attacks take turns, the seed decides the crew. Every fourth round has a good
+    /// network, because a bad one hides what only happens fast.
     pub fn of(seed: u64, number: u64) -> Self {
         let mut random = Random::child(seed, number);
         let turn = usize::try_from(number).unwrap_or_default() % Attack::ALL.len();
@@ -109,7 +109,7 @@ impl Chaos {
         &self.report
     }
 
-    /// One round from quiet to quiet. A violation is no error: it is in the report.
+    /// Plays one round, from quiet to quiet. A violation is not an error: it goes into the report.
     pub async fn round(&mut self, round: Round) -> Result<()> {
         let seed = Random::child(self.setting.seed, round.number).number();
         let player = Player::new(self.client.clone(), seed);
@@ -129,7 +129,7 @@ impl Chaos {
             outcome
         };
         let (attacked, ()) = tokio::join!(attack, player.play(ACTS));
-        // Also after an attack that failed: etcd must not stay stopped.
+        // Even after an attack that failed: etcd must not stay stopped.
         self.plane.resume_etcd()?;
         operators.mend()?;
         attacked?;
@@ -150,7 +150,7 @@ impl Chaos {
         Ok(())
     }
 
-    /// Waits for order and silence, and says what is missing.
+    /// Waits for order and silence, and returns what is wrong.
     async fn comes_to_rest(&self, player: &Player, operators: &Operators) -> Result<Vec<String>> {
         let mut found = Vec::new();
         let beside_toys = |seen: &Snapshot| {
@@ -169,7 +169,7 @@ impl Chaos {
         if let Err(noise) = operators.silent(SILENCE).await {
             found.push(format!("no silence: {noise:?}"));
         }
-        // What was in order for a moment must still be when nobody does anything any more.
+        // What was in order for a moment must still be so once operators are silent.
         let seen = Snapshot::take(&self.client).await?;
         found.extend(in_order(&seen).into_iter().map(|it: String| format!("in silence: {it}")));
         Ok(found)
@@ -209,7 +209,7 @@ impl Chaos {
         report.crashes += operators.fallen.len() as u64;
     }
 
-    /// Writes down all that helps to understand what happened.
+    /// Writes down everything that helps to understand what happened.
     async fn keep_story(
         &self,
         round: Round,

@@ -1,4 +1,4 @@
-//! The properties of a whole cluster, at rest and at every moment before.
+//! The properties that a whole cluster must have, at rest and at every moment before.
 
 mod history;
 mod recorder;
@@ -19,7 +19,7 @@ pub use recorder::Recorder;
 use crate::wait::{self, TimedOut};
 use crate::{Error, Result};
 
-/// On a Service whose addresses are none of the operator's business.
+/// On a Service whose addresses do not concern the operator.
 pub const FOREIGN: &str = "testkit.landfall.dev/foreign";
 
 /// All claims and all Services of a cluster.
@@ -39,7 +39,7 @@ impl Snapshot {
         Ok(Self { claims, services })
     }
 
-    /// What must not be true in a cluster at rest; empty means that all is well.
+    /// Violations in a cluster at rest; empty means that all is well.
     pub fn problems(&self) -> Vec<String> {
         let services: Vec<_> =
             self.services.iter().filter(|service| !is_foreign(service)).collect();
@@ -79,14 +79,14 @@ impl Snapshot {
         violations.iter().map(|found| text::violation(HolderKind::Service, found)).collect()
     }
 
-    /// What each Service shows, by `namespace/name`; those that show nothing are left out.
+    /// The addresses that each Service shows, by `namespace/name`, without Services that show none.
     pub fn shown(&self) -> BTreeMap<String, Vec<IpAddr>> {
         let all = self.services.iter().map(|service| (key(service), shown(service)));
         all.filter(|(_, addrs)| !addrs.is_empty()).collect()
     }
 }
 
-/// Waits until ledger and Services agree everywhere; the error tells what does not.
+/// Waits until ledger and Services agree everywhere; the error tells where they do not.
 pub async fn settled(client: &Client, deadline: Duration) -> Result<Snapshot, TimedOut> {
     wait::until("ledger and Services to agree", deadline, async || {
         let seen = Snapshot::take(client).await.map_err(|error| format!("{error:?}"))?;
@@ -96,8 +96,8 @@ pub async fn settled(client: &Client, deadline: Duration) -> Result<Snapshot, Ti
     .await
 }
 
-/// The addresses in a Service's published place, in order: the annotation that kube-vip reads, if it
-/// bears the label that goes with it, else the status. An annotation alone is what a user asks for.
+/// The addresses published on a Service, in order: in the annotation that kube-vip reads, if the label that
+/// goes with it is there, else in the status. An annotation alone is a user's request.
 pub fn shown(service: &Service) -> Vec<IpAddr> {
     let labels = service.metadata.labels.as_ref();
     let label = labels.and_then(|labels| labels.get(keys::LABEL_IMPLEMENTATION));
@@ -108,14 +108,14 @@ pub fn shown(service: &Service) -> Vec<IpAddr> {
     in_status(service)
 }
 
-/// The addresses in a Service's status, whoever wrote them.
+/// The addresses in a Service's status, whichever program wrote them.
 pub fn in_status(service: &Service) -> Vec<IpAddr> {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
     ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect()
 }
 
-/// Those of them that only one may show: not what stands for whatever DHCP gives.
+/// The shown addresses that need a claim: `0.0.0.0` and `::`, which leave the address to DHCP, do not.
 fn taken_by(service: &Service) -> Vec<IpAddr> {
     shown(service).into_iter().filter(|addr| !addr.is_unspecified()).collect()
 }
@@ -135,18 +135,18 @@ fn identity_of(service: &Service) -> String {
     format!("Service/{}/{}", key(service), service.uid().unwrap_or_default())
 }
 
-/// The addresses that a Service asks for, in either place. What cannot be read is not asked for.
+/// The addresses that a Service asks for, in either place; unreadable texts are skipped.
 pub fn asked(service: &Service) -> BTreeSet<IpAddr> {
     let written = keys::entries(&service.metadata, keys::ANNOTATION_ADDRESSES);
     let field = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref());
     let field = field.and_then(|text| text.parse().ok());
-    // Where kube-vip announces it, what was given is written there, too.
+    // Where kube-vip announces the Service, a given address is also written to `loadBalancerIP`.
     let annotated = kube_vip::addresses(&service.metadata).first;
     let field = field.filter(|addr| !annotated.contains(addr));
     written.filter_map(|text| text.parse().ok()).chain(field).collect()
 }
 
-/// On which terms a Service shares an address now; one that writes nonsense shares with nobody.
+/// The terms on which a Service shares an address now; a Service with unreadable terms shares with none.
 pub fn terms(service: &Service) -> Option<Terms> {
     convert::sharing_terms(&service.metadata, service.spec.as_ref()?)
         .ok()
@@ -158,7 +158,7 @@ fn is_foreign(service: &Service) -> bool {
     service.annotations().contains_key(FOREIGN)
 }
 
-/// A Service that a claim names, and on which terms it is entered there.
+/// A Service that a claim names, with the terms that the claim records for it.
 #[derive(Clone, Debug, PartialEq)]
 struct Named {
     id: String,
@@ -175,8 +175,8 @@ impl Named {
 }
 
 impl Named {
-    /// Whether it is the Service with this identity. A claim of the original operator means whoever
-    /// has the name.
+    /// Whether it is the Service with this identity. A claim of the original operator means any Service with
+    /// the name.
     fn means(&self, id: &str) -> bool {
         let of_name = self.id.strip_suffix('?');
         self.id == id || of_name.is_some_and(|of_name| id.starts_with(of_name))
@@ -187,9 +187,9 @@ impl Named {
     }
 }
 
-/// The Services a claim names. Nobody else counts: such a claim stands for itself.
+/// The Services a claim names. Holders of other kinds are left out.
 ///
-/// A claim of the original operator has no uid; `find` gives whoever has the name now.
+/// A claim of the original operator has no uid; `find` gives the Service that has the name now.
 fn holders(ip: &IP, find: impl Fn(&str, &str) -> Option<String>) -> Vec<Named> {
     if ip.spec.holders.is_empty() && !ip.labels().contains_key(keys::LABEL_GSM) {
         let owner = ip.annotations().get(keys::ANNOTATION_OWNER);

@@ -44,7 +44,7 @@ const CONTROLLERS: &str = "*,-certificatesigningrequest-approving-controller,\
     -persistentvolume-expander-controller,-persistentvolume-protection-controller,\
     -persistentvolumeclaim-protection-controller,-resourceclaim-controller,-service-lb-controller";
 
-/// What a control plane consists of, before it runs.
+/// The parts of a control plane, before it runs.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Builder {
@@ -53,8 +53,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds the controllers that give namespaces their default `ServiceAccount`, remove what a
-    /// deleted owner leaves behind, and empty deleted namespaces.
+    /// Adds the controllers that give namespaces their default `ServiceAccount`, delete the dependents of a
+    /// deleted owner, and empty deleted namespaces.
     pub fn with_controller_manager(mut self, yes: bool) -> Self {
         self.controller_manager = yes;
         self
@@ -181,7 +181,7 @@ impl ControlPlane {
         &self.url
     }
 
-    /// The certificate that signed the API server's.
+    /// The CA certificate that signed the API server's.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
@@ -200,12 +200,12 @@ impl ControlPlane {
         &self.admin_kubeconfig
     }
 
-    /// The binaries it runs from, for tests that start more of them.
+    /// The binaries it runs, for tests that start more of them.
     pub fn assets(&self) -> &Assets {
         &self.assets
     }
 
-    /// The process numbers of all that runs, for measuring memory.
+    /// The process ids of everything that runs, for measuring memory.
     pub fn pids(&self) -> Vec<u32> {
         let apiserver = self.apiserver_slot().as_ref().map(|process| process.pid());
         let manager = self.controller_manager.as_ref().map(Process::pid);
@@ -217,7 +217,7 @@ impl ControlPlane {
         client_from(&self.admin_kubeconfig).await
     }
 
-    /// A kubeconfig with a real token of a `ServiceAccount`, which is made where it is missing.
+    /// A kubeconfig with a real token of a `ServiceAccount`, which is created if it is missing.
     ///
     /// It has exactly the rights that RBAC gives it, so a test run with it proves the manifests.
     pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> Result<PathBuf> {
@@ -269,7 +269,7 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// Makes a namespace unless it is there.
+    /// Creates a namespace unless it exists.
     pub async fn ensure_namespace(&self, name: &str) -> Result<()> {
         let wanted = Namespace {
             metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
@@ -284,8 +284,8 @@ impl ControlPlane {
             .await
     }
 
-    /// Applies a file, or all files of a folder, of `CustomResourceDefinitions` and waits until
-    /// the API server serves them, for the first write of a new kind is refused before that.
+    /// Applies a file, or all files of a folder, of `CustomResourceDefinitions` and waits until the API
+    /// server serves them, because it refuses the first write of a new kind before that.
     pub async fn install_crds(&self, path: &Path) -> Result<()> {
         let path = path.to_string_lossy();
         self.kubectl(&["apply", "--server-side", "-f", &path]).await?;
@@ -294,7 +294,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Runs `kubectl` as the admin and returns what it printed; its errors are ours.
+    /// Runs `kubectl` as the admin and returns its output; its failure is an error.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
         self.kubectl_with_input(args, "").await
     }
@@ -304,7 +304,7 @@ impl ControlPlane {
         command
             .arg("--kubeconfig")
             .arg(&self.admin_kubeconfig)
-            // The default cache goes by address, and ours are used again by other clusters.
+            // The default cache goes by address, and other clusters use the same addresses again.
             .arg("--cache-dir")
             .arg(self.dir().join("kubectl-cache"))
             .args(args)
@@ -315,7 +315,7 @@ impl ControlPlane {
         blocking(move || {
             let mut child = command.spawn().map_err(Error::io("starting kubectl"))?;
             if let Some(mut stdin) = child.stdin.take() {
-                // kubectl may refuse before it has read all; its own message is the better one.
+                // kubectl may refuse before it has read everything; its own message is the better one.
                 drop(stdin.write_all(input.as_bytes()));
             }
             let output = child.wait_with_output().map_err(Error::io("waiting for kubectl"))?;
@@ -329,7 +329,7 @@ impl ControlPlane {
         .await
     }
 
-    /// Ends the API server at once, as a crash would; etcd keeps the data.
+    /// Kills the API server, as a crash would; etcd keeps the data.
     pub fn kill_apiserver(&self) -> Result<()> {
         // Taken out first so that the lock is free while the process dies.
         let process = self.apiserver_slot().take();
@@ -344,7 +344,7 @@ impl ControlPlane {
             .ready("the API server's /readyz", START_DEADLINE, async || {
                 let request = Request::get("/readyz").body(vec![]).map_err(|e| e.to_string())?;
                 client.request_text(request).await.map_err(|error| error.to_string())?;
-                // Ready comes before the namespace in which half of all tests work.
+                // The API server is ready before the namespace exists in which half of all tests work.
                 let namespaces: Api<Namespace> = Api::all(client.clone());
                 namespaces.get("default").await.map_err(|error| error.to_string())
             })
@@ -353,7 +353,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Ends the API server in order and starts it again on the same port and data.
+    /// Ends the API server gracefully and starts it again on the same port and data.
     pub async fn restart_apiserver(&self) -> Result<()> {
         let process = self.apiserver_slot().take();
         if let Some(process) = process {
@@ -362,31 +362,31 @@ impl ControlPlane {
         self.start_apiserver().await
     }
 
-    /// Stops etcd where it stands, as a disk that hangs does; the API server waits for it.
+    /// Suspends etcd, as a disk that hangs does; the API server waits for it.
     pub fn pause_etcd(&self) -> Result<()> {
         self.etcd.process().signal(Signal::SIGSTOP)
     }
 
-    /// Lets a stopped etcd go on.
+    /// Lets a suspended etcd go on.
     pub fn resume_etcd(&self) -> Result<()> {
         self.etcd.process().signal(Signal::SIGCONT)
     }
 
-    /// Remembers everything that is stored at this moment, for [`ControlPlane::restore_etcd`].
+    /// Saves everything that is stored at this moment, for [`ControlPlane::restore_etcd`].
     pub fn save_etcd(&self) -> Result<()> {
         self.etcd.save()
     }
 
-    /// Puts back what [`ControlPlane::save_etcd`] remembers, as an administrator does with a
-    /// snapshot: API server and etcd end, and begin again with older data and lower versions.
+    /// Restores what [`ControlPlane::save_etcd`] saved, as an administrator does with a snapshot: API server
+    /// and etcd end, and start again with older data and lower versions.
     pub async fn restore_etcd(&self) -> Result<()> {
         self.kill_apiserver()?;
         self.etcd.restore().await?;
         self.start_apiserver().await
     }
 
-    /// Removes all that etcd remembers of the past, up to the revision that is returned. The API
-    /// server still has its own memory of it until it starts anew.
+    /// Compacts etcd up to the revision that is returned. The API server still has older revisions in its own
+    /// cache until it restarts.
     pub async fn compact_etcd(&self) -> Result<u64> {
         self.etcd.compact().await
     }
@@ -423,8 +423,8 @@ impl ControlPlane {
             "--profiling=false".into(),
         ]);
         if !self.admit_service_accounts {
-            // Without the controller that makes them, this plug-in would refuse every Pod for
-            // want of its namespace's default ServiceAccount.
+            // Without the controller that creates them, this plug-in would refuse every Pod for lack of its
+            // namespace's default ServiceAccount.
             command.arg("--disable-admission-plugins=ServiceAccount");
         }
         command.args(&self.extra_args);
@@ -455,7 +455,7 @@ impl ControlPlane {
     }
 }
 
-/// One control plane for all tests of this process, started by whoever needs it first.
+/// One control plane for all tests of this process, started by the first test that needs it.
 ///
 /// Tests share it, so each works in namespaces of its own and none restarts the API server. It
 /// ends with the process.
@@ -464,7 +464,7 @@ pub async fn shared() -> Result<&'static ControlPlane> {
     SHARED.get_or_try_init(ControlPlane::start).await
 }
 
-/// A client for whatever a kubeconfig names.
+/// A client for the cluster that a kubeconfig names.
 pub async fn client_from(kubeconfig: &Path) -> Result<Client> {
     install_crypto();
     let unreadable =
@@ -479,7 +479,7 @@ pub async fn client_from(kubeconfig: &Path) -> Result<Client> {
 }
 
 pub(crate) fn install_crypto() {
-    // An error says that it was done before, which is all we want.
+    // An error means that it was done before, which is fine.
     drop(rustls::crypto::ring::default_provider().install_default());
 }
 
@@ -498,7 +498,7 @@ where
     }
 }
 
-/// Runs what blocks where blocking is allowed: a test's only thread may have a proxy to serve.
+/// Runs a blocking function on another thread: a test's only thread may have a proxy to serve.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -6,10 +6,10 @@ use crate::wait::TimedOut;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong while setting the stage for a test.
+/// What can go wrong while a test is being set up.
 ///
-/// `Debug` prints the chain of messages with their line breaks, because a test unwraps and what
-/// it prints then must be the log tail a person can read, not an escaped string.
+/// `Debug` prints the chain of messages with their line breaks, because a test that unwraps must print a log
+/// tail that a person can read, not an escaped string.
 #[derive(thiserror::Error)]
 pub enum Error {
     #[error("{what}")]
@@ -64,7 +64,7 @@ impl Error {
         move |source| Self::Kube { what, source: Box::new(source) }
     }
 
-    /// Whether a start failed only because somebody took the port between probing and binding.
+    /// Whether a start failed only because another process took the port between probing and binding.
     pub(crate) fn is_port_conflict(&self) -> bool {
         matches!(self, Self::Exited { tail, .. } if tail.contains("address already in use"))
     }

@@ -1,4 +1,4 @@
-//! Landfall in a cluster as its users install it, but for the pod.
+//! Installs Landfall in a cluster as users do, except for the Pod.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::{ControlPlane, Error, Result, wait};
 /// Where `deploy/rbac.yaml` puts the operator.
 pub const NAMESPACE: &str = "landfall-system";
 const ACCOUNT: &str = "landfall-operator";
-/// What every operator needs, and what only some clusters need.
+/// The rights that every operator needs, and those that only some clusters need.
 const RIGHTS: [&str; 3] = ["rbac.yaml", "rbac-services.yaml", "rbac-migration.yaml"];
 const DEADLINE: Duration = Duration::from_secs(90);
 
@@ -27,8 +27,8 @@ pub struct Install {
 }
 
 impl Install {
-    /// Kinds and rights of a `deploy` folder, and the wait until they hold. The kinds of earlier
-    /// releases are left out, so that a test can see them come.
+    /// Installs the kinds and rights of a `deploy` folder, and waits until they are in force. The kinds of
+    /// earlier releases are left out, so that a test can install them later.
     pub async fn new(plane: &ControlPlane, deploy: &Path) -> Result<Self> {
         for kind in ["ips", "ipgroups"] {
             plane.install_crds(&deploy.join(format!("crds/{kind}.paas.org.yaml"))).await?;
@@ -39,8 +39,8 @@ impl Install {
         Ok(install)
     }
 
-    /// The same once more in another namespace, as if by mistake: it has a lease of its own there,
-    /// so that both lead.
+    /// A second installation in another namespace, as if by mistake: it has a lease of its own there, so that
+    /// both lead.
     pub async fn again(&self, plane: &ControlPlane, namespace: &str) -> Result<Self> {
         let install = Self { namespace: namespace.to_owned(), ..self.clone() };
         install.grant(plane).await?;
@@ -57,7 +57,7 @@ impl Install {
         format!("system:serviceaccount:{}:{ACCOUNT}", self.namespace)
     }
 
-    /// Applies all rights, also once more where somebody has changed them.
+    /// Applies all rights, even if they were applied before and then changed.
     pub async fn grant(&self, plane: &ControlPlane) -> Result<()> {
         for file in RIGHTS {
             let path = self.deploy.join(file);
@@ -68,18 +68,18 @@ impl Install {
         Ok(())
     }
 
-    /// Takes away what only some clusters need, such as `services`, until it is granted again.
+    /// Deletes rights that only some clusters need, such as `services`, until they are granted again.
     pub async fn revoke(&self, plane: &ControlPlane, role: &str) -> Result<()> {
         let name = renamed(&format!("{ACCOUNT}-{role}"), &self.namespace);
         plane.kubectl(&["delete", "clusterrolebinding", &name]).await.map(drop)
     }
 
-    /// A kubeconfig of the operator's account that reaches the API server by `url`.
+    /// A kubeconfig of the operator's account that reaches the API server at `url`.
     pub async fn kubeconfig(&self, plane: &ControlPlane, url: &str) -> Result<PathBuf> {
         plane.service_account_kubeconfig_via(&self.namespace, ACCOUNT, url).await
     }
 
-    /// The authorizer learns of a binding by a watch of its own, and a new kind answers "storage is
+    /// The authorizer learns of a binding by its own watch, and a new kind answers "storage is
     /// (re)initializing" for a while after it is established.
     async fn await_rights(&self, plane: &ControlPlane) -> Result<()> {
         let client = client_from(&self.kubeconfig(plane, plane.url()).await?).await?;
@@ -93,8 +93,8 @@ impl Install {
     }
 }
 
-/// The same rights for an account in another namespace, under names of their own: some lie outside
-/// the operator's namespace, and both installations must have them.
+/// The same rights for an account in another namespace, under names of their own: some are outside the
+/// operator's namespace, and both installations must have them.
 fn in_namespace(rbac: &str, namespace: &str) -> Result<String> {
     if namespace == NAMESPACE {
         return Ok(rbac.to_owned());
@@ -121,7 +121,7 @@ fn renamed(name: &str, namespace: &str) -> String {
     if namespace == NAMESPACE { name.to_owned() } else { format!("{name}-{namespace}") }
 }
 
-/// Replaces a text in an object, if it is there and there is something to replace it with.
+/// Replaces a text in an object, if it is there and `with` gives a replacement.
 fn change(object: &mut Value, place: &str, with: impl Fn(&str) -> Option<String>) {
     let Some(there) = object.pointer_mut(place) else { return };
     if let Some(new) = there.as_str().and_then(with) {
@@ -151,7 +151,7 @@ mod tests {
             let (ours, theirs) = (objects(&first), objects(&second));
             assert_eq!(ours.len(), theirs.len());
             for (ours, theirs) in ours.iter().zip(&theirs) {
-                // What everybody has is the same, and what names an account is not.
+                // Rights for all users stay the same; rights that name an account do not.
                 let shared = ours["metadata"]["name"] == "landfall-view"
                     || ours["metadata"]["name"] == "landfall-edit";
                 assert_eq!(identity(ours) == identity(theirs), shared, "{theirs}");

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use crate::certs::Pair;
 
-/// How the holder of a kubeconfig proves who it is.
+/// How the user of a kubeconfig proves its identity.
 pub(crate) enum Identity<'a> {
     Certificate(&'a Pair),
     Token(&'a str),
@@ -11,7 +11,7 @@ pub(crate) enum Identity<'a> {
 
 /// A kubeconfig with everything inline, so that the file works wherever it is copied.
 ///
-/// It is written as JSON, which every reader of YAML takes.
+/// It is written as JSON, which every YAML parser accepts.
 pub(crate) fn render(server: &str, ca_pem: &str, who: &Identity<'_>) -> String {
     let inline = |pem: &str| ByteString(pem.as_bytes().to_vec());
     let user = match who {

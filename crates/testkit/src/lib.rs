@@ -1,9 +1,8 @@
-//! What tests need that is real: a control plane, processes that never outlive the test, a proxy
-//! that injects faults between operator and API server, and a way to wait that says what it
-//! waited for.
+//! Real things for tests: a control plane, processes that never outlive the test, a proxy that injects faults
+//! between operator and API server, and waits that say which condition was missed.
 //!
-//! Nothing here imitates Kubernetes. A fake API server agrees with whoever wrote it; the bugs an
-//! operator meets live in the difference.
+//! Nothing here imitates Kubernetes. A fake API server shares its author's assumptions; the bugs an operator
+//! meets are in the difference.
 
 pub mod assets;
 pub mod builders;

@@ -1,4 +1,4 @@
-//! The operator as users run it: the binary, in a process of its own.
+//! The operator as users run it: the binary, in its own process.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,13 +21,13 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Starts the operator and waits until it has said where its admin port is, not until it is
-    /// ready: with another leader in place, or behind a frozen proxy, it will not be.
+    /// Starts the operator and waits until it has logged its admin port, not until it is ready: while another
+    /// operator leads, or behind a frozen proxy, it will not be.
     pub async fn spawn(binary: &Path, kubeconfig: &Path, extra_args: &[&str]) -> Result<Self> {
         Self::spawn_with(binary, kubeconfig, extra_args, &[]).await
     }
 
-    /// The same with variables in its environment.
+    /// The same with additional environment variables.
     pub async fn spawn_with(
         binary: &Path,
         kubeconfig: &Path,
@@ -93,22 +93,22 @@ impl Operator {
         }
     }
 
-    /// Ends it as a crash would.
+    /// Kills it, as a crash would.
     pub fn kill(&self) -> Result<ExitStatus> {
         self.process.kill()
     }
 
-    /// Ends it as Kubernetes does, and returns how it took that.
+    /// Ends it as Kubernetes does, and returns its exit status.
     pub async fn terminate(&self) -> Result<ExitStatus> {
         self.process.terminate(STOP_DEADLINE).await
     }
 
-    /// Stops it where it stands, as an overloaded node or a suspended machine does.
+    /// Suspends it, as an overloaded node or a suspended machine does.
     pub fn stop_signal(&self) -> Result<()> {
         self.process.signal(Signal::SIGSTOP)
     }
 
-    /// Lets a stopped operator go on, unaware of the time that passed.
+    /// Lets a suspended operator go on, unaware of the time that passed.
     pub fn cont_signal(&self) -> Result<()> {
         self.process.signal(Signal::SIGCONT)
     }

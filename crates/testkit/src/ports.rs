@@ -12,7 +12,7 @@ static TRIED: AtomicU16 = AtomicU16::new(0);
 
 /// A loopback port that is free now and that this process will not hand out again soon.
 ///
-/// Two processes may still pick the same one, which is why whoever uses it retries with another.
+/// Two processes may still pick the same port, so callers retry with another.
 pub(crate) fn free() -> Result<u16> {
     let start = std::process::id().wrapping_mul(101) % u32::from(COUNT);
     (0..COUNT)

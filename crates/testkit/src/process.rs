@@ -30,8 +30,8 @@ fn spawn_from_lasting_thread(command: Command) -> Result<io::Result<Child>> {
         let (jobs, inbox) = channel::<Job>();
         thread::spawn(move || {
             for (mut command, reply) in inbox {
-                // Whoever asked may have given up; then the child drops, and the next line of
-                // defence is that it dies with us.
+                // The caller may have given up; then the child is dropped, and at the latest it dies with
+                // this process.
                 drop(reply.send(command.spawn()));
             }
         });
@@ -101,11 +101,11 @@ impl Process {
     }
 
     fn child(&self) -> MutexGuard<'_, Child> {
-        // A panic elsewhere leaves the handle of a process as valid as before.
+        // After a panic elsewhere the handle of a process is still valid.
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it ended, or `None` while it runs.
+    /// Its exit status, or `None` while it runs.
     pub fn exit_status(&self) -> Option<ExitStatus> {
         self.child().try_wait().ok().flatten()
     }
@@ -116,7 +116,7 @@ impl Process {
 
     /// Sends a signal; a process that ended already is left alone.
     ///
-    /// The lock is held meanwhile: as long as we have not reaped it, its number names no other.
+    /// The lock is held meanwhile: until we reap the process, no other can have its id.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let mut child = self.child();
         if child.try_wait().map_err(Error::io(format!("looking at {}", self.name)))?.is_some() {
@@ -129,7 +129,7 @@ impl Process {
         })
     }
 
-    /// Ends it at once, as a crash would, and reaps it.
+    /// Kills it, as a crash would, and reaps it.
     pub fn kill(&self) -> Result<ExitStatus> {
         let mut child = self.child();
         child.kill().map_err(Error::io(format!("killing {}", self.name)))?;
@@ -189,12 +189,12 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Failing means that it is gone already, which is what we want.
+        // A failure means that it is gone already, which is what we want.
         drop(self.kill());
     }
 }
 
-/// Reads the end only: a log of a long run is far larger than what anyone wants to see.
+/// Reads only the end: the log of a long run is far larger than anyone wants to see.
 pub(crate) fn tail(path: &Path, lines: usize) -> io::Result<String> {
     const AT_MOST: u64 = 64 * 1024;
     let mut file = File::open(path)?;

@@ -1,8 +1,8 @@
 //! A proxy between operator and API server that can lose, refuse, delay and freeze.
 //!
-//! It speaks plain HTTP to the operator and TLS to the API server, passes credentials through, and
-//! streams, so that a watch sees each event when it happens. It runs on a thread of its own, so a
-//! test that blocks does not stop the traffic it is testing.
+//! It speaks plain HTTP to the operator and TLS to the API server, passes credentials through, and streams,
+//! so that a watch sees each event when it happens. It runs on its own thread, so a test that blocks does not
+//! stop the traffic it is testing.
 
 pub mod faults;
 mod gate;
@@ -26,7 +26,7 @@ use gate::Flow;
 use reply::Lists;
 use stop::Stop;
 
-/// A request as the proxy saw it, and what became of it.
+/// A request as the proxy saw it, and its outcome.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub method: Method,
@@ -35,10 +35,10 @@ pub struct Record {
     pub user_agent: String,
     /// Time since the proxy started.
     pub at: Duration,
-    /// Whether the API server was asked.
+    /// Whether it was forwarded to the API server.
     pub forwarded: bool,
-    /// What was answered, by the API server or by a rule; `None` while nothing was. It stands
-    /// here even if the reply was then kept from the operator.
+    /// The status answered by the API server or by a rule; `None` until there is one. It is recorded even if
+    /// the reply was then kept from the operator.
     pub status: Option<StatusCode>,
 }
 
@@ -72,7 +72,7 @@ impl Record {
             _ => return None,
         };
         match parts.next()? {
-            // A namespace itself, or what is in it; `status` and `finalize` are subresources.
+            // A namespace itself, or an object in it; `status` and `finalize` are subresources.
             "namespaces" => {
                 let inside = parts.nth(1).filter(|part| !["status", "finalize"].contains(part));
                 Some(inside.unwrap_or("namespaces"))
@@ -101,12 +101,12 @@ impl fmt::Display for Record {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Pass,
-    /// Answer with this status, as an API server in trouble would; it is never asked.
+    /// Answer with this status, as an API server in trouble would; the request is not forwarded.
     Answer(StatusCode),
-    /// Answer that there are too many requests, and that another may come after so many seconds: in a
-    /// header and as plain text, as the API server's flow control does. It is never asked.
+    /// Answer that there are too many requests and when to retry, in seconds: in a header and as plain text,
+    /// as the API server's flow control does. The request is not forwarded.
     Throttle(u32),
-    /// Let it be done, then answer with this status all the same.
+    /// Let it be done, then answer with this status anyway.
     Deny(StatusCode),
     /// Let it be done, then cut the connection instead of replying.
     LoseReply,
@@ -114,20 +114,20 @@ pub enum Action {
     HalveReply,
     /// Pass it on after a while.
     Delay(Duration),
-    /// Keep it, asking nobody, until [`Proxy::thaw`]; then pass it on.
+    /// Keep it back until [`Proxy::thaw`]; then pass it on.
     Freeze,
     /// Let it be done and keep the reply until [`Proxy::thaw`].
     HoldReply,
-    /// Pass on each piece of the reply, such as an event of a watch, so much later.
+    /// Pass on each piece of the reply, such as an event of a watch, this much later.
     HoldStream(Duration),
-    /// Leave out the events of a watch that have this text in them, and tell nobody.
+    /// Silently leave out the events of a watch that contain this text.
     DropEvents(String),
     /// Tell a watch at once, by an event, that its version is too old.
     Expire,
     /// Pass it, and remember the answer for [`Action::ReplayList`].
     RememberList,
-    /// Answer with the oldest answer that is remembered for the same question; pass it, and
-    /// remember the answer, if there is none.
+    /// Answer with the oldest remembered answer to the same question; if there is none, pass it on and
+    /// remember the answer.
     ReplayList,
 }
 
@@ -172,7 +172,7 @@ struct State {
     /// Answers to lists, by path, query and accepted form.
     lists: Mutex<BTreeMap<String, Lists>>,
     flow: watch::Sender<Flow>,
-    /// Counts thaws, so that a request held by a rule knows when it is its turn.
+    /// Counts thaws, so that a request held by a rule knows when to go on.
     thaws: watch::Sender<u64>,
     cut: Notify,
 }
@@ -184,14 +184,14 @@ impl State {
         }
     }
 
-    /// Ends all traffic. Both halves are needed: the flow refuses, the cut hangs up.
+    /// Ends all traffic. Both steps are needed: the flow refuses new traffic, the cut closes connections.
     fn stop(&self) {
         self.flow.send_replace(Flow::Stopped);
         self.cut.notify_one();
     }
 }
 
-/// A panic while a test held one of these leaves lists that are as good as before.
+/// A panic while a test held one of these locks leaves the lists valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -206,7 +206,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of a control plane; it lives through restarts of the API server.
+    /// Starts a proxy in front of a control plane; it survives restarts of the API server.
     pub async fn start(plane: &ControlPlane) -> Result<Self> {
         let target = relay::Target::of(plane)?;
         let state = Arc::new(State {
@@ -249,7 +249,7 @@ impl Proxy {
         Ok(Self { addr, state, alive: Some(alive), thread: Some(thread) })
     }
 
-    /// What goes into a kubeconfig instead of the API server's address.
+    /// The URL that goes into a kubeconfig instead of the API server's.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
@@ -264,20 +264,20 @@ impl Proxy {
         self.requests().into_iter().filter(Record::is_work).collect()
     }
 
-    /// How long ago the last write came in that is neither lease nor event; since the start of the
-    /// proxy if there was none.
+    /// The time since the last write that is neither lease nor event, or since the start of the proxy if
+    /// there was none.
     pub fn idle(&self) -> Duration {
         let last =
             lock(&self.state.records).iter().rfind(|record| record.is_work()).map(|it| it.at);
         self.state.start.elapsed().saturating_sub(last.unwrap_or_default())
     }
 
-    /// What was done to requests, how often.
+    /// How often each kind of harm was done to requests.
     pub fn harm(&self) -> BTreeMap<String, u64> {
         lock(&self.state.harm).clone()
     }
 
-    /// How many requests there were: a mark for [`Proxy::requests_since`].
+    /// The number of requests so far: a mark for [`Proxy::requests_since`].
     pub fn mark(&self) -> usize {
         lock(&self.state.records).len()
     }
@@ -310,10 +310,10 @@ impl Proxy {
 
     /// Ends all traffic once the API server has answered the `count`-th matching write from now.
     ///
-    /// That answer does not reach the operator: connections are cut and later ones refused, as if
-    /// the operator had died between the write and hearing of it. No matching write beyond the
-    /// `count`-th reaches the API server even when many are in flight at once, so the state left
-    /// behind is exactly that of `count` writes. With 0, traffic ends instead of the first write.
+    /// That answer does not reach the operator: connections are cut and later ones refused, as if the
+    /// operator had died between the write and its answer. No matching write beyond the `count`-th reaches
+    /// the API server even when many are in flight at once, so the state left behind is exactly that of
+    /// `count` writes. With 0, traffic ends instead of the first write.
     pub fn stop_after(&self, count: usize, filter: impl Fn(&Record) -> bool + Send + 'static) {
         *lock(&self.state.stop) = Some(Stop::after(count, Box::new(filter)));
     }
@@ -334,7 +334,7 @@ impl Proxy {
         self.state.stop();
     }
 
-    /// Cuts every connection; new ones are welcome.
+    /// Cuts every connection; new ones are accepted.
     pub fn cut_connections(&self) {
         self.state.cut.notify_one();
     }
@@ -345,7 +345,7 @@ impl Proxy {
         self.state.flow.send_replace(Flow::Frozen);
     }
 
-    /// Undoes [`Proxy::freeze_all`], and releases what rules froze or hold.
+    /// Undoes [`Proxy::freeze_all`], and lets go of everything that rules froze or hold.
     pub fn thaw(&self) {
         self.state.flow.send_if_modified(|flow| {
             let frozen = *flow == Flow::Frozen;
@@ -357,7 +357,7 @@ impl Proxy {
         self.state.thaws.send_modify(|thaws| *thaws += 1);
     }
 
-    /// Opens up again after a stop, for the next operator on the same kubeconfig.
+    /// Accepts traffic again after a stop, for the next operator on the same kubeconfig.
     pub fn resume(&self) {
         lock(&self.state.stop).take();
         self.state.flow.send_replace(Flow::Open);
@@ -368,7 +368,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.alive = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in there has been printed by the thread itself.
+            // A panic in the thread has been printed by the thread itself.
             drop(thread.join());
         }
     }

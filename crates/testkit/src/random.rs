@@ -11,7 +11,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Another generator, the same for the same seed and number, and unlike those of its siblings.
+    /// Another generator, the same for the same seed and number, and different for each number.
     #[must_use]
     pub fn child(seed: u64, number: u64) -> Self {
         let mut parent = Self(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));

@@ -1,8 +1,8 @@
-//! What another program left in a cluster, put into a fresh one.
+//! Replays objects that another program left in a cluster into a fresh one.
 //!
-//! A recording is a `v1` List as `kubectl get -o yaml` shows it. The API server gives each object a
-//! uid, a version and a time of its own, so those of the recording cannot be kept; everything else
-//! can, also statuses, finalizers and deletions that wait for one.
+//! A recording is a `v1` List as `kubectl get -o yaml` prints it. The API server gives each object a new uid,
+//! version and time, so those of the recording cannot be kept; everything else can, even statuses, finalizers
+//! and deletions that wait for one.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::{Error, Result};
 
-/// The objects of a recorded cluster, in the order in which they can be made.
+/// The objects of a recorded cluster, in the order in which they can be created.
 #[derive(Clone, Debug)]
 pub struct Recording {
     items: Vec<DynamicObject>,
@@ -46,9 +46,8 @@ impl Recording {
         &self.items
     }
 
-    /// Makes the objects in file order, then gives them their status, then begins the deletions that
-    /// were under way. What a cluster always has, such as the namespace `default`, is brought in line
-    /// instead.
+    /// Creates the objects in file order, then writes their status, then begins the deletions that were under
+    /// way. Objects that every cluster has, such as the namespace `default`, are updated instead.
     ///
     /// The kinds must be installed, and no operator may run yet.
     pub async fn replay(&self, client: &Client) -> Result<()> {
@@ -73,7 +72,7 @@ impl Recording {
     }
 }
 
-/// Without what only the API server may set, and without status, which has a door of its own.
+/// The object without fields that only the API server may set, and without status, which is a subresource.
 fn bare(recorded: &DynamicObject, uids: &BTreeMap<String, String>) -> DynamicObject {
     let mut object = recorded.clone();
     let metadata = &mut object.metadata;
@@ -129,7 +128,7 @@ async fn set_status(client: &Client, recorded: &DynamicObject) -> Result<()> {
     written.map(drop).map_err(Error::kube("writing a recorded status"))
 }
 
-/// The door to an object of any kind. Plurals are the usual ones; no recorded kind has another.
+/// The API for an object of any kind. Plurals are the regular ones; no recorded kind has another.
 fn api(client: &Client, object: &DynamicObject) -> Api<DynamicObject> {
     let types = object.types.clone().unwrap_or_default();
     let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));

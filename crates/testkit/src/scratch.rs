@@ -1,4 +1,4 @@
-//! A directory that goes away with the process, however the process goes.
+//! A directory that is removed with the process, however the process ends.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -24,9 +24,9 @@ impl Scratch {
             .prefix(prefix)
             .tempdir()
             .map_err(Error::io("making a temporary directory"))?;
-        // `read` returns at the end of its input, which comes when we close the pipe or die. The
-        // group of its own keeps it alive through Ctrl-C; the second makes room for the processes
-        // that die with us and may still be writing.
+        // `read` returns at the end of its input, which comes when we close the pipe or die. Its own process
+        // group keeps it alive through Ctrl-C; the second of waiting is for processes that die with us and
+        // may still be writing.
         let janitor = Command::new("sh")
             .args(["-c", r#"read -r _; sleep 1; exec rm -rf -- "$1""#, "janitor"])
             .arg(dir.path())
@@ -46,7 +46,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The directory itself goes with the field; errors here mean the janitor is gone already.
+        // The directory itself is removed with the field; errors here mean the janitor is gone already.
         drop(self.janitor.kill());
         drop(self.janitor.wait());
     }

@@ -1,11 +1,11 @@
-//! Waiting for a condition of the real world, with a deadline and a reason when it is missed.
+//! Waits for a condition with a deadline, and says what was missing when the deadline passes.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Short enough not to be felt, long enough not to burden two cores that do the real work.
+/// Short enough not to be felt, long enough not to burden the cores that do the real work.
 const INTERVAL: Duration = Duration::from_millis(25);
 
 /// A condition that did not come true in time.
@@ -17,7 +17,7 @@ pub struct TimedOut {
     pub seen: String,
 }
 
-/// What one look at the world may return: the awaited thing, or what was there instead.
+/// The result of one look: the awaited thing, or what was there instead.
 pub trait Look {
     type Value;
 
@@ -50,8 +50,8 @@ impl<T, E: Display> Look for std::result::Result<T, E> {
 
 /// Looks again and again until the look succeeds, at most for `deadline`.
 ///
-/// A look that hangs is cut off at the deadline too, so that a frozen connection fails the test
-/// with this message and not with the harness's.
+/// A look that hangs is cut off at the deadline as well, so that a frozen connection fails the test with this
+/// message and not with the harness's.
 pub async fn until<L: Look>(
     what: impl Into<String>,
     deadline: Duration,

@@ -1,4 +1,4 @@
-//! What is done to operators and control plane while the user plays.
+//! The attacks on operators and control plane while users act.
 
 use std::fmt;
 use std::path::Path;
@@ -16,27 +16,27 @@ use crate::random::Random;
 use crate::{ControlPlane, Result, wait};
 
 const DEADLINE: Duration = Duration::from_mins(2);
-/// A probe that asks nobody's address; it is never really made.
+/// The address of a probe claim that is never really created.
 const PROBE: [u8; 4] = [192, 0, 2, 253];
 
-/// One attack, beside the bad network.
+/// One attack, in addition to the bad network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attack {
-    /// Nothing but the network and the user.
+    /// Only the network and the users.
     None,
     /// Operators are killed in the middle of their writes.
     Crashes,
-    /// One sleeps, if it leads past its lease, and wakes while another works.
+    /// One operator sleeps, past its lease if it leads, and wakes while another works.
     Sleep,
-    /// One hears and says nothing for a while.
+    /// One operator is cut off for a while.
     Partition,
-    /// The API server is killed and started anew.
+    /// The API server is killed and started again.
     ApiServer,
     /// etcd hangs.
     SlowStore,
-    /// etcd forgets the past under operators that have not heard of it yet.
+    /// etcd is compacted, so that operators lose events they have not received yet.
     Compaction,
-    /// The kind of the pools is deleted, and all pools with it, and comes back.
+    /// The kind of the pools is deleted, with all pools, and comes back.
     PoolsGone,
     /// A policy refuses new claims.
     Policy,
@@ -80,7 +80,7 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Does it, from beginning to end. Each step waits for the user, who plays on meanwhile.
+    /// Carries out the attack from beginning to end. Each step waits for acts of the users meanwhile.
     pub(super) async fn attack(
         &self,
         attack: Attack,
@@ -119,7 +119,7 @@ impl Scene<'_> {
                 for _ in 0..2 {
                     self.player.some_acts(15).await?;
                     self.plane.pause_etcd()?;
-                    // Nothing happens meanwhile that could be waited for.
+                    // There is no condition to wait for meanwhile.
                     tokio::time::sleep(Duration::from_millis(random.among(500..3000) as u64)).await;
                     self.plane.resume_etcd()?;
                 }
@@ -143,8 +143,8 @@ impl Scene<'_> {
         self.player.some_acts(20).await
     }
 
-    /// Operators fall behind, etcd forgets what they have not heard, and the API server, which still
-    /// remembers, is started anew: their watches have no way back but a list.
+    /// Operators fall behind, etcd is compacted past what they have received, and the API server, whose cache
+    /// still has it, is restarted: their watches can only go on with a new list.
     async fn compact(&self, operators: &Operators) -> Result<()> {
         self.player.some_acts(20).await?;
         for member in &operators.members {

@@ -1,4 +1,4 @@
-//! The operators of one round, each behind a proxy of its own.
+//! The operators of one round, each behind its own proxy.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,15 +14,15 @@ use crate::{ControlPlane, Error, Operator, Proxy, Result, wait};
 const DEADLINE: Duration = Duration::from_mins(2);
 const UNELECTED: &str = "--leader-elect=false";
 
-/// Who works.
+/// Which operators work in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Crew {
     /// One operator without an election.
     Lone,
-    /// Several at once, and nothing but the protocol keeps them apart.
+    /// Several at once, with only the protocol to keep them apart.
     Pair,
     Trio,
-    /// Two that stand for election.
+    /// Two that compete for one lease.
     Elected,
     /// Two installations in two namespaces, each with a leader.
     Installs,
@@ -51,7 +51,7 @@ pub(super) struct Member {
     flags: Vec<String>,
 }
 
-/// The members of a crew, and those that died in it.
+/// The members of a crew, and the operators that died in it.
 pub(super) struct Operators {
     binary: PathBuf,
     pub(super) members: Vec<Member>,
@@ -84,19 +84,19 @@ impl Operators {
             let kubeconfig = install.kubeconfig(plane, &proxy.url()).await?;
             let mut flags = vec!["--namespace".to_owned(), install.namespace().to_owned()];
             flags.extend((!elected).then(|| UNELECTED.to_owned()));
-            // One that crashes is started again in its Pod.
+            // An operator that crashes is started again in the same Pod.
             flags.push(format!("--pod-uid=member-{number}"));
             let operator = spawn(binary, &kubeconfig, &flags).await?;
             members.push(Member { proxy, operator, kubeconfig, flags });
         }
-        // Whoever is not there yet when users begin is spared what is in store for it.
+        // An operator that is not ready when users begin would miss part of the attack.
         for member in &members {
             member.operator.wait_ready(DEADLINE).await?;
         }
         Ok(Self { binary: binary.to_owned(), members, fallen: Vec::new() })
     }
 
-    /// Kills one and starts it anew.
+    /// Kills one operator and starts it again.
     pub(super) async fn crash(&mut self, index: usize) -> Result<()> {
         let member = &mut self.members[index];
         member.operator.kill()?;
@@ -105,7 +105,7 @@ impl Operators {
         Ok(())
     }
 
-    /// Waits until one leads, if they elect, and says which; any one if not.
+    /// Waits until one leads and returns its index; without an election, any index.
     pub(super) async fn leader(&self, random: &mut Random) -> Result<usize> {
         let elects = |member: &Member| !member.flags.iter().any(|flag| flag == UNELECTED);
         if !self.members.iter().all(elects) {
@@ -114,7 +114,7 @@ impl Operators {
         Ok(wait::until("a leader", DEADLINE, async || self.leading(None).await).await?)
     }
 
-    /// Waits until somebody else leads than one that sleeps.
+    /// Waits until an operator other than this sleeping one leads.
     pub(super) async fn other_leader(&self, than: usize) -> Result<usize> {
         let what = "another leader";
         Ok(wait::until(what, DEADLINE, async || self.leading(Some(than)).await).await?)
@@ -136,7 +136,7 @@ impl Operators {
         None
     }
 
-    /// The end of all harm: nobody sleeps, and nothing is between operators and API server.
+    /// Ends all harm: wakes every operator, and removes all faults between operators and API server.
     pub(super) fn mend(&self) -> Result<()> {
         for Member { proxy, operator, .. } in &self.members {
             operator.cont_signal()?;
@@ -148,7 +148,7 @@ impl Operators {
         Ok(())
     }
 
-    /// Waits until nobody has written anything for a while.
+    /// Waits until no operator has written anything for a while.
     pub(super) async fn silent(&self, time: Duration) -> Result<()> {
         wait::until("silence", DEADLINE, async || {
             let idle = self.members.iter().map(|member| member.proxy.idle()).min();
@@ -163,13 +163,13 @@ impl Operators {
         Ok(())
     }
 
-    /// Those that ended though nobody killed them.
+    /// Operators that ended without being killed.
     pub(super) fn ended(&self) -> Vec<String> {
         let ended = self.members.iter().filter(|member| !member.operator.is_running());
         ended.map(|member| format!("an operator ended: {}", member.operator.log_tail(5))).collect()
     }
 
-    /// All requests and writes, and what became of them.
+    /// The numbers of all requests and writes, and what the proxies did to them.
     pub(super) fn counts(&self) -> (usize, usize, BTreeMap<String, u64>) {
         let (mut requests, mut writes, mut harm) = (0, 0, BTreeMap::new());
         for member in &self.members {
@@ -188,7 +188,7 @@ async fn spawn(binary: &Path, kubeconfig: &Path, flags: &[String]) -> Result<Ope
     Operator::spawn(binary, kubeconfig, &flags).await
 }
 
-/// A bad network for each member, a different one.
+/// A different bad network for each member.
 pub(super) fn network(seed: u64, rates: Rates) -> impl Fn(u64) -> Option<Plan> {
     move |member| {
         let seed = Random::child(seed, 1000 + member).number();

@@ -1,4 +1,4 @@
-//! A tenant who may write Services in one namespace, which no pool serves, and wants what is others'.
+//! A tenant in a namespace that no pool serves, who tries to get addresses of others.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
@@ -11,7 +11,7 @@ use crate::random::Random;
 
 const SERVICES: usize = 6;
 
-/// What the tenant does next: the name of a Service, and how it is to be, or that it goes.
+/// The tenant's next act: the name of a Service, and its new form, or `None` to delete it.
 pub(super) fn any_deed(random: &mut Random) -> (String, &'static str, Option<Service>) {
     let name = format!("evil{}", random.below(SERVICES));
     let addr = world::any_group_address(random).to_string();
@@ -54,8 +54,8 @@ pub(super) fn any_deed(random: &mut Random) -> (String, &'static str, Option<Ser
     (name, what, Some(service))
 }
 
-/// What the tenant got, and whom it was told on. What no pool had when it was asked for is given to
-/// whoever asks, where kube-vip is in use and nothing else is said.
+/// Pool addresses that the tenant got, and other Services told about it. An address outside every pool may go
+/// to any Service that asks for it, where kube-vip is in use and nothing forbids it.
 pub(super) fn harm(seen: &Snapshot) -> Vec<String> {
     let prefix = format!("{HOSTILE}/");
     let (of_pools, beyond): (Vec<_>, Vec<_>) = seen
@@ -68,7 +68,7 @@ pub(super) fn harm(seen: &Snapshot) -> Vec<String> {
         .partition(|claim| claim.spec.pool.is_some());
     let got =
         of_pools.iter().map(|claim| format!("a Service of {HOSTILE} has {}", claim.name_any()));
-    // A Service that asks for an address which the tenant has beyond the pools is told who has it.
+    // A Service that asks for an address which the tenant has outside the pools is told its holder.
     let is_beyond = |message: &str| {
         let mut addrs = beyond.iter().filter_map(|claim| claim.spec.address.as_deref());
         addrs.any(|addr| message.contains(&format!("{addr} ")))

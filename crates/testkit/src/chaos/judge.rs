@@ -1,8 +1,8 @@
-//! What must hold when the attack is over, and what must never have happened in it.
+//! The rules that must hold when an attack is over, and those that must hold at every moment of it.
 //!
-//! The rules are written down anew here, naively and from the objects alone; they share no code with
-//! the planner. What the user wrote by hand is the user's: a toy may show what is not its own, but
-//! then it must be told, and nobody else may suffer.
+//! The rules are written a second time here, naively and from the objects alone; they share no code with the
+//! planner. A toy, which users also write by hand, may show an address that is not its own, but then it must
+//! be told, and no other Service may suffer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,29 +15,29 @@ use landfall_ipam::{AddrBlock, AddrRange, Family, clash};
 use super::world::{self, is_toy};
 use crate::cluster::{History, Snapshot, asked, in_status, key, shown, terms};
 
-/// What happened though nothing excuses it: moments at which an address was doubled, or shown by
-/// somebody whom its claim did not name.
+/// Moments that nothing excuses: an address was doubled, or was shown by a Service that its claim did not
+/// name.
 pub(super) fn of_history(history: &History) -> Vec<String> {
     let by_hand = |key: &Option<String>| key.as_deref().is_some_and(is_toy);
     let findings = history.findings().into_iter().filter(|found| !by_hand(&found.shown_by));
     findings.map(|it| it.to_string()).collect()
 }
 
-/// Addresses that changed or went, if only for a while, though nobody asked for it.
+/// Addresses that changed or went, even for a moment, although no user asked for it.
 pub(super) fn unasked(history: &History) -> Vec<String> {
     let unasked = history.unasked().into_iter().filter(|unasked| !is_toy(&unasked.service));
     unasked.map(|it| it.to_string()).collect()
 }
 
-/// What is wrong with a cluster at rest, apart from what toys show by hand.
+/// Problems of a cluster at rest, except those that come from what toys show by hand.
 pub(super) fn beside_toys(seen: &Snapshot) -> Vec<String> {
     let toys: Vec<_> = seen.services.iter().map(key).filter(|key| is_toy(key)).collect();
     let of_toys = |problem: &String| toys.iter().any(|toy| problem.contains(&format!("/{toy}/")));
     seen.problems().into_iter().filter(|problem| !of_toys(problem)).collect()
 }
 
-/// Addresses that a toy shows by hand although somebody else has them, without a word about it on
-/// the toy and on whoever has the address.
+/// Addresses that a toy shows by hand although they have no claim or another holder, if the toy or the holder
+/// is not told.
 pub(super) fn untold(seen: &Snapshot) -> Vec<String> {
     let claims = ledger(seen);
     let mut untold = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn untold(seen: &Snapshot) -> Vec<String> {
     untold
 }
 
-/// Services that do not have what they could have.
+/// Services that lack an address they could have.
 pub(super) fn unserved(seen: &Snapshot, pools: &[IPGroup]) -> Vec<String> {
     let (claims, announced) = (ledger(seen), announced(seen));
     let mut unserved = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn unserved(seen: &Snapshot, pools: &[IPGroup]) -> Vec<String> {
             .map(|family| want(service, family, pools, &claims, &announced))
             .collect();
         let all_or_none = spec.ip_family_policy.as_deref() == Some("RequireDualStack");
-        // Without what it asks for, a Service may be left without the rest, too.
+        // A Service that is refused the address it asks for may be left without its other addresses.
         let refused = wants
             .iter()
             .any(|want| matches!(want, Want::NotToBeHad { asked } if *asked || all_or_none));
@@ -132,7 +132,7 @@ fn want(
                 Want::NotToBeHad { asked: true }
             }
         }
-        // It contradicts itself.
+        // The request contradicts itself.
         ([_, _, ..], _) => Want::NotToBeHad { asked: true },
         ([], Some(_)) => Want::Had,
         ([], None) => open
@@ -158,8 +158,8 @@ fn serving<'a>(service: &Service, pools: &'a [IPGroup]) -> impl Iterator<Item = 
     })
 }
 
-/// All addresses of a pool; those here are small, and what they exclude is put back before anybody
-/// is judged.
+/// All addresses of a pool. The pools here are small, and their exclusions are undone before any Service is
+/// judged.
 fn addresses(pool: &IPGroup, family: Family) -> Vec<IpAddr> {
     let blocks = pool.spec.ranges.iter().chain(&pool.spec.segment);
     let ranges = blocks.filter_map(|text| text.parse::<AddrBlock>().ok()).map(AddrBlock::range);
@@ -179,7 +179,7 @@ fn all_of(range: AddrRange) -> Vec<IpAddr> {
     }
 }
 
-/// Whether a claim leaves room for a Service: it is kept for it, or all who have it would share.
+/// Whether a Service may have a claim's address: it is reserved for it, or all its holders would share.
 fn open_to(claim: &IP, service: &Service) -> bool {
     let namespace = service.namespace().unwrap_or_default();
     let mine = terms(service);
@@ -204,8 +204,8 @@ fn ledger(seen: &Snapshot) -> BTreeMap<IpAddr, &IP> {
     claims.filter_map(|claim| Some((name::parse(&claim.name_any()).ok()?, claim))).collect()
 }
 
-/// Addresses in the status of Services that have an annotation for kube-vip: only kube-vip writes
-/// there, and so it announces them, whatever the annotation says by now.
+/// Addresses in the status of Services that have an annotation for kube-vip: only kube-vip writes there, and
+/// so it announces them, whatever the annotation says now.
 fn announced(seen: &Snapshot) -> BTreeSet<IpAddr> {
     let annotated = seen.services.iter().filter(|service| {
         let annotations = service.metadata.annotations.as_ref();
@@ -227,7 +227,7 @@ fn is_served(service: &Service) -> bool {
     kind == Some("LoadBalancer") && service.metadata.deletion_timestamp.is_none()
 }
 
-/// Status and reason of what the operator says of a Service.
+/// Status and reason of the operator's condition on a Service.
 fn says(service: &Service) -> Option<(&str, &str)> {
     let conditions = service.status.as_ref()?.conditions.as_deref()?;
     let said = condition::get(conditions, keys::CONDITION_ALLOCATED)?;

@@ -1,4 +1,4 @@
-//! The user at play: whatever a person with too many rights might do, at random.
+//! The users: they do at random whatever a person with too many rights might do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -21,21 +21,21 @@ use crate::cluster::{self, key};
 use crate::random::Random;
 use crate::{Error, Result, wait};
 
-/// How many play at once; sometimes at the same object.
+/// How many users act at once, sometimes on the same object.
 const USERS: u64 = 4;
-/// How much of the end of a story is kept.
+/// How many of the last acts of a story are kept.
 const REMEMBERED: usize = 80;
 const DEADLINE: Duration = Duration::from_secs(90);
-/// A person needs a moment between two acts; without it the API server does nothing else.
+/// A person needs a moment between two acts; without it the API server would do nothing else.
 const LONGEST_PAUSE: usize = 60;
 
-/// What users have done so far.
+/// The acts of users so far.
 #[derive(Debug, Default)]
 struct Journal {
     last: VecDeque<String>,
     touched: BTreeSet<String>,
     refused: usize,
-    /// Claims made by hand, to be taken away again.
+    /// Claims made by hand, to be deleted again.
     bare: BTreeSet<String>,
     by_kind: BTreeMap<&'static str, u64>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Player {
     journal: Mutex<Journal>,
 }
 
-/// What one act came to.
+/// The outcome of one act.
 type Done = (&'static str, String, kube::Result<()>);
 
 impl Player {
@@ -65,7 +65,7 @@ impl Player {
         }
     }
 
-    /// Acts until [`Player::ends`], and at least so often.
+    /// Acts until [`Player::ends`], and at least this many times.
     pub(super) async fn play(&self, at_least: usize) {
         join_all((0..USERS).map(async |user| {
             let mut random = Random::child(self.seed, user);
@@ -83,12 +83,12 @@ impl Player {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// How often anybody has acted.
+    /// How many acts there were, of all users.
     pub(super) fn acts(&self) -> usize {
         self.acts.load(Ordering::Relaxed)
     }
 
-    /// Waits until users have acted so many times more.
+    /// Waits until users have acted this many times more.
     pub(super) async fn some_acts(&self, more: usize) -> Result<()> {
         let enough = self.acts() + more;
         wait::until(format!("{enough} acts"), DEADLINE, async || self.acts() >= enough).await?;
@@ -124,7 +124,7 @@ impl Player {
             Ok(()) => "done".to_owned(),
             Err(error) => {
                 journal.refused += 1;
-                // The rest of an answer is too long for a line.
+                // The rest of an answer is too long for one line.
                 let api = if let kube::Error::Api(status) = error { Some(status) } else { None };
                 let why = api.map_or_else(|| error.to_string(), |status| status.message.clone());
                 format!("not done: {why}")
@@ -154,7 +154,7 @@ impl Player {
         }
     }
 
-    /// A tenant whom no pool serves wants what is others'.
+    /// A tenant that no pool serves tries to get addresses of others.
     async fn misbehave(&self, random: &mut Random) -> Done {
         let (name, what, service) = hostile::any_deed(random);
         let services = self.services(world::HOSTILE);
@@ -178,7 +178,7 @@ impl Player {
         Api::all(self.client.clone())
     }
 
-    /// A toy now and then, so that there are some to write on by hand.
+    /// Any Service; now and then a toy, so that there are some to write on by hand.
     fn anyone(random: &mut Random) -> Name {
         if random.once_in(8) { world::any_toy(random) } else { world::any_service(random) }
     }
@@ -231,7 +231,7 @@ impl Player {
             Some(spec) => {
                 let patch = Patch::Merge(json!({ "spec": spec }));
                 match self.pools().patch(pool, &PatchParams::default(), &patch).await {
-                    // Somebody deleted it; it comes back as it was at first.
+                    // Another user deleted it; it comes back as it was at first.
                     Err(kube::Error::Api(status)) if status.is_not_found() => {
                         let base = world::pools().into_iter().find(|base| base.name_any() == pool);
                         match base {
@@ -261,7 +261,7 @@ impl Player {
         maps.patch(name, &params, &Patch::Apply(map)).await.map(drop)
     }
 
-    /// Any claim of anybody: a label changes nothing but its version.
+    /// Any claim: a label changes nothing but its version.
     async fn touch_a_claim(&self, random: &mut Random) -> Done {
         let mut what = "IP of somebody gets a label".to_owned();
         let outcome = async {
@@ -279,7 +279,7 @@ impl Player {
         ("claim touched", what, outcome)
     }
 
-    /// An address taken by a claim that names nobody.
+    /// An address taken by a claim that names no holder.
     async fn claim_by_hand(&self, random: &mut Random) -> Done {
         let addr = world::any_address(random);
         let what = format!("IP/{} is made by hand", name::of(addr));
@@ -288,7 +288,7 @@ impl Player {
         ("claim by hand", what, made.map(drop))
     }
 
-    /// A toy's claim is deleted: only a toy's, and only if it is that very claim.
+    /// Deletes a toy's claim: only a toy's, and only that very claim.
     async fn drop_a_claim(&self, random: &mut Random) -> Done {
         let toy = world::any_toy(random);
         let what = format!("{}: its claim is deleted by hand", toy.key());
@@ -303,7 +303,7 @@ impl Player {
         ("claim dropped", what, outcome.await)
     }
 
-    /// A toy's status is written: somebody else's address, a free one, or none.
+    /// Writes a toy's status: another Service's address, a free one, or none.
     async fn show_by_hand(&self, random: &mut Random) -> Done {
         let toy = world::any_toy(random);
         let mut what = format!("{} is written by hand", toy.key());
@@ -331,7 +331,7 @@ impl Player {
         services.patch_status(name, &PatchParams::default(), &patch).await.map(drop)
     }
 
-    /// Puts the pools back as they were at first and takes away claims that name nobody.
+    /// Puts the pools back as they were at first and deletes claims that name no holder.
     pub(super) async fn puts_pools_back(&self) -> Result<()> {
         for base in world::pools() {
             let what = format!("IPGroup/{} to be as at first", base.name_any());
@@ -373,7 +373,7 @@ impl Player {
         Ok(())
     }
 
-    /// Takes off what toys show and have no claim on.
+    /// Removes addresses that toys show without having a claim on them.
     pub(super) async fn tidies_toys(&self) -> Result<()> {
         let seen = cluster::Snapshot::take(&self.client).await?;
         for service in seen.services.iter().filter(|service| world::is_toy(&key(service))) {
@@ -393,7 +393,7 @@ impl Player {
     }
 }
 
-/// Whether a claim names this Service and nobody else.
+/// Whether a claim names this Service and no other holder.
 fn is_of(claim: &IP, who: &Name) -> bool {
     let mut holders = claim.spec.holders.iter();
     let named = holders.next().is_some_and(|holder| {

@@ -1,11 +1,11 @@
-//! What an attack came to, for people.
+//! The result of an attack, for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Something that must not be.
+/// A violation of a rule.
 #[derive(Clone, Debug)]
 pub struct Violation {
     pub round: u64,
@@ -27,9 +27,9 @@ pub struct Report {
     pub seed: u64,
     pub rounds: u64,
     pub time: Duration,
-    /// Which attacks there were, and how often.
+    /// How often there was each attack.
     pub attacks: BTreeMap<String, u64>,
-    /// What users did, by kind, and how often the API server let them not.
+    /// The acts of users by kind, and how often the API server refused them.
     pub acts: BTreeMap<&'static str, u64>,
     pub refused: usize,
     pub touched: BTreeSet<String>,

@@ -1,5 +1,5 @@
-//! Where the user plays: the namespaces, names and pools that there may be, and how a Service is
-//! written. Another way to ask for addresses needs another of these and nothing else.
+//! The world in which users act: its namespaces, names and pools, and how a Service is written. Another way
+//! to ask for addresses needs another such file and nothing else.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,10 +15,10 @@ use crate::random::Random;
 /// The last one is served from kube-vip's `ConfigMap`.
 pub(super) const NAMESPACES: [&str; 3] = ["play-a", "play-b", ANNOTATED];
 const ANNOTATED: &str = "play-k";
-/// Where the `ConfigMap` lies, and its name.
+/// The namespace and name of the `ConfigMap`.
 pub(super) const MAP: (&str, &str) = ("kube-system", "kubevip");
 const MAPPED: [&str; 2] = ["10.40.3.0-10.40.3.40", "fd00:43::1-fd00:43::3f"];
-/// The namespace of a tenant whom no pool serves.
+/// The namespace of a tenant that no pool serves.
 pub(super) const HOSTILE: &str = "play-evil";
 const SERVICES: usize = 14;
 const TOYS: usize = 3;
@@ -28,8 +28,8 @@ const TIGHT: &str = "play-tight";
 const CLASSY: &str = "play-classy";
 const SIX: &str = "play-six";
 
-/// One Service, or a toy: a Service whose status and claims the user also writes by hand, for which
-/// the operator is not to blame.
+/// One Service, or a toy: a Service whose status and claims users also write by hand, for which the operator
+/// is not to blame.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) namespace: &'static str,
@@ -51,14 +51,14 @@ pub(super) fn any_toy(random: &mut Random) -> Name {
     Name { namespace: NAMESPACES[0], name: format!("toy{}", random.below(TOYS)) }
 }
 
-/// Whether a `namespace/name` is a toy's.
+/// Whether a `namespace/name` belongs to a toy.
 pub(super) fn is_toy(key: &str) -> bool {
     key.split_once('/')
         .is_some_and(|(namespace, name)| NAMESPACES.contains(&namespace) && name.starts_with("toy"))
 }
 
-/// The pools as they are when nobody has edited them: one for all, one that is soon full, is only
-/// given on request and keeps what was deleted, one of a class, and one of the other family.
+/// The pools before any edit: one for all, one that is soon full, gives only on request and keeps the
+/// addresses of deleted Services, one of a class, and one of the other family.
 pub(super) fn pools() -> Vec<IPGroup> {
     let all = vec![
         pool(WIDE, &["10.40.0.0/26"]),
@@ -83,8 +83,8 @@ pub(super) fn pools() -> Vec<IPGroup> {
     all.into_iter().map(for_others).collect()
 }
 
-/// Whether a pool of the list above, or the one of the `ConfigMap`, gives addresses to a namespace:
-/// one with a key of its own gets others only if it asks for them.
+/// Whether a pool of the list above, or the one of the `ConfigMap`, gives addresses to a namespace: a
+/// namespace with a key of its own gets others only if it asks for them.
 pub(super) fn gives(pool: &IPGroup, namespace: &str, asks: bool) -> bool {
     if namespace == HOSTILE {
         return false;
@@ -100,7 +100,7 @@ pub(super) fn mapped_pool() -> IPGroup {
     pool(ANNOTATED, &MAPPED)
 }
 
-/// The `ConfigMap` as it is when nobody has edited it.
+/// The `ConfigMap` before any edit.
 pub(super) fn map() -> Value {
     map_with(&MAPPED.join(","))
 }
@@ -115,7 +115,7 @@ fn map_with(range: &str) -> Value {
     })
 }
 
-/// An edit of the `ConfigMap`, none of which may change anybody's address.
+/// An edit of the `ConfigMap`; none of them may change a Service's address.
 pub(super) fn any_map_edit(random: &mut Random) -> Value {
     match random.below(5) {
         0 => map_with("10.40.3.20-10.40.3.60"),
@@ -135,7 +135,7 @@ pub(super) fn any_map_edit(random: &mut Random) -> Value {
     }
 }
 
-/// An address that somebody might ask for.
+/// An address that a Service might ask for.
 pub(super) fn any_address(random: &mut Random) -> IpAddr {
     let (third, fourths) = *random.pick(&[(0, 64), (0, 16), (1, 8), (2, 16), (3, 41)]);
     let fourth = u8::try_from(random.below(fourths)).unwrap_or_default();
@@ -149,7 +149,7 @@ pub(super) fn any_group_address(random: &mut Random) -> IpAddr {
     IpAddr::from(Ipv4Addr::new(10, 40, third, fourth))
 }
 
-/// A Service as somebody might write it.
+/// A Service as a user might write it.
 pub(super) fn any_manifest(random: &mut Random, name: &str) -> Service {
     let service = load_balancer(name);
     let service = match random.below(10) {
@@ -216,7 +216,7 @@ pub(super) fn any_change(random: &mut Random) -> (&'static str, Vec<Value>) {
     }
 }
 
-/// An edit of a pool, none of which may change anybody's address; `None` deletes it.
+/// An edit of a pool, or `None` to delete it; none of them may change a Service's address.
 pub(super) fn any_pool_edit(random: &mut Random) -> (&'static str, Option<Value>) {
     let name = *random.pick(&[WIDE, WIDE, TIGHT, CLASSY, SIX]);
     let edit = match random.below(6) {
@@ -226,7 +226,7 @@ pub(super) fn any_pool_edit(random: &mut Random) -> (&'static str, Option<Value>
             json!({"excludedIPs": [format!("10.40.0.{first}-10.40.0.{}", first + 12)]})
         }
         3 => json!({"priority": random.below(200)}),
-        // Whoever has an address of what is left out keeps it.
+        // A holder of an address outside the smaller range keeps it.
         4 if name == WIDE => json!({"ranges": ["10.40.0.16-10.40.0.63"]}),
         5 if name != SIX => return (name, None),
         _ => json!({"avoidEnds": random.once_in(2)}),

@@ -1,4 +1,4 @@
-//! What was true at every moment, and whether it was right.
+//! Judges a recorded history: what was true at every moment, and whether it was right.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,7 +39,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What a Service showed and wanted at one moment.
+/// The addresses that a Service showed and wanted at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sighting {
     id: String,
@@ -59,7 +59,7 @@ impl Sighting {
     }
 }
 
-/// What a user says of the addresses of a Service; nothing else may change them.
+/// A user's settings for the addresses of a Service; nothing else may change them.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Wish {
     serves: bool,
@@ -99,8 +99,8 @@ impl Wish {
     }
 }
 
-/// Changes by the revision that made them. All kinds lie in one etcd, so revisions of different
-/// kinds compare, and what is true at each of them is what anybody could have seen.
+/// Changes by the revision that made them. All kinds are in one etcd, so revisions of different kinds
+/// compare, and the state at each of them is one that a client could have seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
     changes: BTreeMap<u64, Vec<Change>>,
@@ -131,8 +131,7 @@ impl Log {
 pub struct Finding {
     pub revision: u64,
     pub addr: IpAddr,
-    /// The Service, as `namespace/name`, that shows what is not its own; `None` if it is the claim
-    /// that is wrong.
+    /// The Service, as `namespace/name`, that shows an address not its own; `None` if the claim is wrong.
     pub shown_by: Option<String>,
     pub what: String,
 }
@@ -143,7 +142,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// An address that changed or went although the user's wish was the same all the time.
+/// An address that changed or went although the user's wish stayed the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unasked {
     /// When it went.
@@ -161,7 +160,7 @@ pub enum Then {
     Another(IpAddr),
     /// It has none.
     Nothing,
-    /// It was given back the same, or its user wanted something else before that.
+    /// It got the same one back, or its user wanted something else before that.
     Back,
 }
 
@@ -219,14 +218,13 @@ impl History {
         Self { before: Snapshot { claims: vec![], services: vec![] }, log }
     }
 
-    /// [`History::findings`] in words.
+    /// [`History::findings`] as text.
     pub fn problems(&self) -> Vec<String> {
         self.findings().iter().map(ToString::to_string).collect()
     }
 
-    /// Every moment at which a Service showed an address whose claim did not name it, or at which a
-    /// claim named two that do not agree to share. What is seen through a blind spot is judged at
-    /// its end.
+    /// Every moment at which a Service showed an address whose claim did not name it, or at which a claim
+    /// named two Services that do not agree to share. A blind spot is judged at its end.
     pub fn findings(&self) -> Vec<Finding> {
         let mut services: BTreeMap<String, (String, Vec<IpAddr>)> = self
             .before
@@ -282,8 +280,8 @@ impl History {
         lines
     }
 
-    /// Every revision at which an address that somebody answered for, by ingress or external
-    /// address, was left without anybody.
+    /// Every revision at which an address that a Service had shown, as ingress or external address, was no
+    /// longer shown by any Service.
     pub fn gaps(&self) -> Vec<(u64, IpAddr)> {
         let mut answers: BTreeMap<String, BTreeSet<IpAddr>> = self
             .before
@@ -311,7 +309,7 @@ impl History {
         gaps
     }
 
-    /// What a Service showed, one entry per change of it, oldest first.
+    /// The addresses that a Service showed, one entry per change, oldest first.
     pub fn shown_by(&self, wanted: &str) -> Vec<Vec<IpAddr>> {
         let mut all: Vec<Vec<IpAddr>> = Vec::new();
         for change in self.log.changes() {
@@ -325,8 +323,8 @@ impl History {
         all
     }
 
-    /// Services whose address changed, whether asked for or not: `namespace/name`, before, after.
-    /// An address that was withdrawn and given back unchanged is no change.
+    /// Services whose address changed, whether asked for or not: `namespace/name`, before, after. An address
+    /// that was withdrawn and published again unchanged is no change.
     pub fn moved(&self) -> Vec<(String, Vec<IpAddr>, Vec<IpAddr>)> {
         let mut last: BTreeMap<String, (String, Vec<IpAddr>)> = self
             .before
@@ -353,8 +351,8 @@ impl History {
         moved
     }
 
-    /// Addresses that changed or went though their Service wanted the same ever since it had them.
-    /// What happened in a blind spot may have been asked for there.
+    /// Addresses that changed or went although their Service has wanted the same since it got them. A change
+    /// in a blind spot may have been asked for there.
     pub fn unasked(&self) -> Vec<Unasked> {
         let mut tracks: BTreeMap<&str, Track> = BTreeMap::new();
         let before: Vec<_> =
@@ -389,7 +387,7 @@ impl History {
     }
 }
 
-/// Looks at some addresses at one moment.
+/// Judges some addresses at one moment.
 fn judge(
     revision: u64,
     touched: &BTreeSet<IpAddr>,
@@ -422,7 +420,7 @@ fn judge(
 struct Track {
     id: String,
     held: Vec<Held>,
-    /// What went without a reason, when, and has not come back.
+    /// Addresses that went without a reason and have not come back, and when.
     lost: Vec<(u64, Held)>,
 }
 
@@ -445,14 +443,14 @@ impl Track {
         for addr in &seen.shows {
             if !self.held.iter().any(|held| held.addr == *addr) {
                 let wish = seen.wish.clone();
-                // Its user may have asked for another one before anybody looked.
+                // Its user may have asked for another address before the first look.
                 let free_to_go = !wish.keeps(*addr, &wish);
                 self.held.push(Held { addr: *addr, wish, free_to_go });
             }
         }
     }
 
-    /// Takes in what is shown now; returns what turned out to have changed without a reason.
+    /// Takes in the addresses shown now; returns those that turned out to have changed without a reason.
     fn see(&mut self, key: &str, at: u64, seen: &Sighting, blind: bool) -> Vec<Unasked> {
         for old in self.held.iter_mut().chain(self.lost.iter_mut().map(|(_, old)| old)) {
             old.free_to_go |= blind || !seen.wish.keeps(old.addr, &old.wish);
@@ -481,7 +479,7 @@ impl Track {
         unasked
     }
 
-    /// What is still lost when nothing more is heard of the Service.
+    /// The addresses that are still lost when nothing more is heard of the Service.
     fn end(self, key: &str, then: Then) -> Vec<Unasked> {
         let lost = self.lost.into_iter();
         lost.map(|(revision, old)| Unasked {

@@ -1,4 +1,4 @@
-//! Watching every change of Services and claims, straight at the API server.
+//! Records every change of Services and claims by watching the API server directly.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,19 +19,19 @@ use super::history::{Change, History, Log, Sighting};
 use super::{Snapshot, holders, key};
 use crate::{Error, Result, wait};
 
-/// A marker ends a recording; nobody else may use its address.
+/// A marker ends a recording; nothing else may use its address.
 const MARKER_ADDRESS: [u8; 4] = [192, 0, 2, 254];
 const MARKER_NAME: &str = "end-of-recording";
 const MARKER_DEADLINE: Duration = Duration::from_mins(1);
-/// Between two attempts to reach an API server that is away.
+/// Between two attempts to reach an API server that is down.
 const PAUSE: Duration = Duration::from_millis(50);
 
 type Shared = Arc<Mutex<Log>>;
 
 /// Records every change of Services and claims from its start.
 ///
-/// It outlives the API server: what happened while nobody could be asked is a blind spot, in which
-/// only the end is known, see [`History`].
+/// It outlives the API server: the time in which the server could not be asked is a blind spot, of which only
+/// the end is known, see [`History`].
 pub struct Recorder {
     client: Client,
     before: Snapshot,
@@ -97,7 +97,7 @@ impl Recorder {
     }
 }
 
-/// A claim as it is, or as it was before it went.
+/// A claim as it is, or as it was before its deletion.
 fn claim(ip: &IP, there: bool) -> Option<Change> {
     let addr = name::parse(&ip.name_any()).ok()?;
     let named = holders(ip, |_, _| None);
@@ -117,7 +117,7 @@ fn revision<K: Clone>(list: &ObjectList<K>) -> u64 {
     number(list.metadata.resource_version.as_deref())
 }
 
-/// All kinds lie in one etcd, whose revisions the versions are.
+/// All kinds are in one etcd, and versions are its revisions.
 fn number(version: Option<&str>) -> u64 {
     version.and_then(|version| version.parse().ok()).unwrap_or_default()
 }
@@ -126,12 +126,12 @@ fn identity<K: Resource>(object: &K) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// What is there, by name, to find out later what has vanished.
+/// The present objects by name, to find out later which have vanished.
 fn versions<K: Resource + Clone>(list: &ObjectList<K>) -> BTreeMap<String, K> {
     list.iter().map(|object| (identity(object), object.clone())).collect()
 }
 
-/// Whether to ask again later instead of giving up.
+/// Whether to ask again later instead of failing.
 fn passes(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return true };
     status.code == 429 || status.code >= 500

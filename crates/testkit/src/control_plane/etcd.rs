@@ -1,4 +1,4 @@
-//! The store under the API server.
+//! The control plane's etcd: start, save, restore and compact.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use crate::assets::{Assets, Program};
 use crate::process::{Process, Signal};
 use crate::{Error, Result, http_call, ports};
 
-/// Folders of the data and of a copy of it.
+/// The folders of the data and of a copy of it.
 const DATA: &str = "etcd";
 const SAVED: &str = "etcd-saved";
 
@@ -46,8 +46,8 @@ impl Etcd {
         Arc::clone(&self.process.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Copies everything as it is at this moment. The process stands still meanwhile, so that the
-    /// copy is what a crash at this moment would leave, and etcd outlives crashes.
+    /// Copies everything as it is at this moment. The process is suspended meanwhile, so that the copy is
+    /// what a crash at this moment would leave, which etcd survives.
     pub(super) fn save(&self) -> Result<()> {
         let saved = self.dir.join(SAVED);
         let doing = |what: &str| Error::io(format!("{what} {}", saved.display()));
@@ -61,7 +61,7 @@ impl Etcd {
         copied
     }
 
-    /// Ends it and starts it again, on the same ports, from what was saved.
+    /// Ends it and starts it again, on the same ports, from the saved copy.
     pub(super) async fn restore(&self) -> Result<()> {
         let (saved, data) = (self.dir.join(SAVED), self.dir.join(DATA));
         self.process().kill()?;
@@ -72,9 +72,9 @@ impl Etcd {
         Ok(())
     }
 
-    /// Forgets every revision before the present one, which it returns.
+    /// Compacts every revision before the present one, which it returns.
     pub(super) async fn compact(&self) -> Result<u64> {
-        // Any read tells the revision; this one is for a key that nobody has.
+        // Any read tells the revision; this one asks for a key that does not exist.
         let header = self.ask("/v3/kv/range", &json!({"key": "AA=="})).await?;
         let revision = header["header"]["revision"].as_str().and_then(|text| text.parse().ok());
         let revision: u64 = revision.ok_or_else(|| Error::Http {
@@ -85,7 +85,7 @@ impl Etcd {
         Ok(revision)
     }
 
-    /// One call of the gateway, which speaks JSON for gRPC.
+    /// One call of the gateway, which translates JSON to gRPC.
     async fn ask(&self, path: &str, question: &Value) -> Result<Value> {
         let url = format!("{}{path}", self.url);
         let (status, body) = http_call::post(&url, question.to_string()).await?;
@@ -106,7 +106,7 @@ async fn run(program: &Path, dir: &Path, url: &str, peer_url: &str) -> Result<Pr
         .args(["--listen-client-urls", url, "--advertise-client-urls", url])
         .args(["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url])
         .args(["--initial-cluster", &format!("default={peer_url}")])
-        // The data outlives no machine crash and need not.
+        // The data need not survive a crash of the machine.
         .args(["--unsafe-no-fsync", "--log-level=warn"]);
     let process = Process::spawn(&command, &dir.join("etcd.log"))?;
     process

@@ -1,4 +1,4 @@
-//! A bad network by plan: which request suffers what is told by a seed.
+//! A plan for a bad network: a seed decides which request suffers which fault.
 
 use std::time::Duration;
 
@@ -7,8 +7,7 @@ use http::StatusCode;
 use super::{Action, Record};
 use crate::random::Random;
 
-/// How often something happens: once in so many requests of the kind it happens to, and never
-/// where it says 0.
+/// How often each fault happens: once in this many requests that it applies to, and never for 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
     /// A write is refused with 409, 410, 429, 500 or 504, and is not done.
@@ -19,21 +18,21 @@ pub struct Rates {
     pub lost: usize,
     /// The connection is cut in the middle of the answer to a write, a read or a watch.
     pub halved: usize,
-    /// A write or a single read comes late.
+    /// A write or a single read is delayed.
     pub delayed: usize,
-    /// A single read, with which an operator finds out what became of a write, fails.
+    /// A single read, with which an operator finds out the outcome of a write, fails.
     pub unreadable: usize,
-    /// A watch tells everything late, each by a time of its own; so one kind's news overtake
-    /// another's.
+    /// A watch delivers every event late, each watch by its own delay; so news of one kind overtakes that of
+    /// another.
     pub held: usize,
     /// A watch is refused because its version is too old, as a status or as an event.
     pub expired: usize,
-    /// A list is one that was answered earlier, with its old version.
+    /// A list is answered with an earlier answer and its old version.
     pub stale: usize,
 }
 
 impl Rates {
-    /// Everything at once, but so that work still gets done.
+    /// Everything at once, but rare enough that work still gets done.
     pub const BAD: Self = Self {
         refused: 10,
         denied: 40,
@@ -47,7 +46,7 @@ impl Rates {
     };
 }
 
-/// How late a watch is at most.
+/// The longest delay of a watch.
 const LONGEST_HOLD: usize = 5_000;
 const LONGEST_DELAY: usize = 300;
 const REFUSALS: [StatusCode; 5] = [
@@ -87,7 +86,7 @@ impl Plan {
             };
         }
         if request.is_list() {
-            // A list of one asks for the version of the store, and no cache answers that.
+            // A list with limit 1 asks for the version of the store, and no cache answers that.
             if stale == 0 || request.query.split('&').any(|part| part == "limit=1") {
                 return None;
             }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-/// What may pass.
+/// Whether bytes may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     Open,
@@ -88,7 +88,7 @@ impl AsyncWrite for Gated {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The end of a connection is a packet too.
+        // The end of a connection is a packet as well.
         ready!(self.poll_pass(cx))?;
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }

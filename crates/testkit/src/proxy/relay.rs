@@ -1,4 +1,4 @@
-//! Moving requests and replies.
+//! Passes requests to the API server and replies to the operator.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::{Action, Lists, Record, State, lock};
 use crate::control_plane::install_crypto;
 use crate::{ControlPlane, Error, Result};
 
-/// Enough to make a client of the API server once the proxy's own runtime runs.
+/// Everything needed to make a client of the API server once the proxy's own runtime runs.
 pub(super) struct Target {
     url: Uri,
     ca: Vec<u8>,
@@ -40,8 +40,8 @@ impl Target {
         Ok(Self { url, ca: plane.ca_der().to_vec() })
     }
 
-    /// A client without credentials, for the operator's own pass through it. kube's is used
-    /// because its TLS is set up and proved already; it neither retries nor buffers replies here.
+    /// A client without credentials, because the operator's own pass through it. kube's client is used
+    /// because its TLS is already set up and proven; it neither retries nor buffers replies here.
     pub(super) fn client(self) -> Result<Client> {
         install_crypto();
         let mut config = Config::new(self.url);
@@ -62,7 +62,7 @@ pub(super) async fn serve(
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            // Cuts come first, so that nothing is accepted between a stop and its cut.
+            // Cuts come first, so that no connection is accepted between a stop and its cut.
             biased;
             _closed = &mut end => return,
             () = state.cut.notified() => connections.abort_all(),
@@ -91,7 +91,7 @@ pub(super) async fn serve(
 async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) -> io::Result<Reply> {
     let (mut parts, body) = request.into_parts();
     let record = record(&parts, state.start.elapsed());
-    // First, so that whoever sees the entry and thaws has thawed this one, too.
+    // First, so that a test that sees the entry and then thaws also thaws this request.
     let mut thaws = state.thaws.subscribe();
     let entry = Entry::new(&state, record.clone());
     // Requests are small; collecting them lets a cut fall only before or after one.
@@ -144,11 +144,11 @@ async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) ->
     entry.answered(answer.status());
     reply::strip(answer.headers_mut());
     let given = match action {
-        // Counted where it replaced the request; here there was nothing to replay.
+        // A replay was counted where it replaced the request; here there was nothing to replay.
         Action::RememberList | Action::ReplayList => remember(&state, question, answer).await?,
         Action::LoseReply | Action::Deny(_) => {
             state.count(&action);
-            // Read to its end, so that whatever it announces has happened.
+            // Read to its end, so that everything it announces has happened.
             answer.into_body().collect().await.map_err(io::Error::other)?;
             let Action::Deny(status) = action else {
                 return Err(io::ErrorKind::ConnectionReset.into());
@@ -186,7 +186,7 @@ async fn relay(client: Client, state: Arc<State>, request: Request<Incoming>) ->
     Ok(given)
 }
 
-/// What a request asks for, before anything was done about it.
+/// The record of a request before anything is done with it.
 fn record(parts: &Parts, at: Duration) -> Record {
     Record {
         method: parts.method.clone(),
@@ -203,7 +203,7 @@ fn record(parts: &Parts, at: Duration) -> Record {
     }
 }
 
-/// Keeps the answer to a list, if it is one.
+/// Remembers the answer to a list, if it is one.
 async fn remember(state: &State, question: String, answer: Response<Body>) -> io::Result<Reply> {
     let is_good = answer.status() == StatusCode::OK;
     let (headers, body, given) = reply::read(answer).await.map_err(io::Error::other)?;
@@ -213,7 +213,7 @@ async fn remember(state: &State, question: String, answer: Response<Body>) -> io
     Ok(given)
 }
 
-/// The line of the log of requests that belongs to one of them.
+/// The entry of one request in the log of requests.
 struct Entry<'a> {
     state: &'a State,
     index: usize,
@@ -235,8 +235,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// A counted write on its way; it counts as answered when dropped, however that comes about, for
-/// an operator that hung up must not keep the stop from coming.
+/// A counted write on its way; it counts as answered when dropped, for whatever reason, because an operator
+/// that hung up must not prevent the stop.
 struct Count<'a>(Option<&'a State>);
 
 impl<'a> Count<'a> {

@@ -1,4 +1,4 @@
-//! What the operator is answered: the truth, half of it, late, or something else.
+//! Builds the reply to the operator: the real answer, half of it, a late one, or a made-up one.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 type BoxError = Box<dyn Error + Send + Sync>;
 pub(super) type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
-/// More than any watch tells in the seconds for which it is held back.
+/// More than any watch delivers in the seconds for which it is held back.
 const HELD_FRAMES: usize = 4096;
 /// Older lists are more than stale: their versions may be compacted by then.
 const LISTS_REMEMBERED: usize = 3;
@@ -29,7 +29,7 @@ pub(super) fn whole(answer: Response<Body>) -> Reply {
     answer.map(|body| body.map_err(Into::into).boxed_unsync())
 }
 
-/// The answer with each piece of it as late as this, in order.
+/// The answer with each piece delayed by this time, in order.
 pub(super) fn held(answer: Response<Body>, time: Duration) -> Reply {
     answer.map(|body| {
         let late = BodyStream::new(body).map(move |frame| async move {
@@ -40,7 +40,7 @@ pub(super) fn held(answer: Response<Body>, time: Duration) -> Reply {
     })
 }
 
-/// The answer without those of its lines, such as events of a watch, that have this text in them.
+/// The answer without the lines, such as events of a watch, that contain this text.
 pub(super) fn without(answer: Response<Body>, text: String) -> Reply {
     answer.map(|body| {
         let mut begun = String::new();
@@ -75,12 +75,12 @@ pub(super) fn halved(answer: Response<Body>) -> Reply {
     })
 }
 
-/// The body that an API server would send, for clients look into it.
+/// The body that an API server would send, because clients read it.
 pub(super) fn refusal(status: StatusCode) -> Reply {
     of_json(status, &verdict(status))
 }
 
-/// What flow control answers instead of a `Status`.
+/// The answer of flow control, which is not a `Status`.
 pub(super) fn throttled(seconds: u32) -> Reply {
     let mut reply = of_bytes(Bytes::from("Too many requests, please try again later.\n"));
     *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
@@ -97,7 +97,7 @@ pub(super) fn expired() -> Reply {
 
 fn verdict(status: StatusCode) -> Value {
     let reason = match status {
-        // The word of the API server, which differs from that of HTTP.
+        // The API server's reason, which differs from HTTP's.
         StatusCode::GONE => "Expired".to_owned(),
         other => other.canonical_reason().unwrap_or_default().replace(' ', ""),
     };
@@ -122,7 +122,7 @@ fn of_bytes(body: Bytes) -> Reply {
     Response::new(Full::from(body).map_err(|never| match never {}).boxed_unsync())
 }
 
-/// These belong to one connection and not to the message; the client makes its own.
+/// These headers belong to one connection and not to the message; the client sets its own.
 pub(super) fn strip(headers: &mut HeaderMap) {
     for name in [CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(name);
@@ -130,7 +130,7 @@ pub(super) fn strip(headers: &mut HeaderMap) {
     headers.remove("keep-alive");
 }
 
-/// Answers to one list, the oldest first, to be given again.
+/// Answers to one list, oldest first, to be replayed.
 #[derive(Debug, Default)]
 pub(super) struct Lists(VecDeque<(HeaderMap, Bytes)>);
 
@@ -142,7 +142,7 @@ impl Lists {
         self.0.push_back((headers, body));
     }
 
-    /// The oldest that is remembered.
+    /// The oldest remembered answer.
     pub(super) fn stale(&self) -> Option<Reply> {
         let (headers, body) = self.0.front()?;
         let mut reply = of_bytes(body.clone());
@@ -151,7 +151,7 @@ impl Lists {
     }
 }
 
-/// An answer read to its end, and the same to give.
+/// Reads an answer to its end, and returns it together with a reply made of it.
 pub(super) async fn read(answer: Response<Body>) -> Result<(HeaderMap, Bytes, Reply), kube::Error> {
     let (parts, body) = answer.into_parts();
     let body = body.collect().await?.to_bytes();

@@ -1,4 +1,4 @@
-//! Counting the writes after which all traffic ends.
+//! Counts the writes after which all traffic ends.
 
 use super::{Filter, Record};
 
@@ -9,12 +9,12 @@ pub(super) struct Stop {
     answered: usize,
 }
 
-/// What a request is to the count.
+/// How a request matters to the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Not counted.
     Free,
-    /// One of the allowed; tell when it is answered.
+    /// One of the allowed writes; report its answer.
     Counted,
     /// One too many while others are still being answered: never to be passed on.
     Beyond,

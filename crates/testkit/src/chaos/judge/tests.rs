@@ -1,4 +1,4 @@
-//! A judge that cannot condemn is worth nothing: each rule on a made-up cluster that breaks it.
+//! Each rule of the judge condemns a made-up cluster that breaks it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use landfall_api::ReservedFor;
