@@ -40,10 +40,10 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Binds and logs the real address, which tests and people read when they asked for port 0.
+    /// Binds and logs the real address, which tests and people need if they asked for port 0.
     pub async fn bind(addr: SocketAddr) -> Result<Self, Error> {
         let bound = match TcpListener::bind(addr).await {
-            // `[::]` means "everywhere", also on a machine without IPv6.
+            // `[::]` means "everywhere", even on a machine without IPv6.
             Err(error) if addr.ip().is_unspecified() && addr.is_ipv6() && is_no_ipv6(&error) => {
                 TcpListener::bind((Ipv4Addr::UNSPECIFIED, addr.port())).await
             }
@@ -64,7 +64,7 @@ impl Admin {
     /// Serves until `stop`.
     pub async fn serve(self, readiness: Readiness, registry: Registry, stop: CancellationToken) {
         let router = Router::new()
-            // Alive is whoever answers: a dead task ends the whole process (supervise.rs).
+            // To answer is to be alive: a dead task ends the whole process (supervise.rs).
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(readyz).with_state(readiness))
             .route("/metrics", get(metrics).with_state(Arc::new(registry)));

@@ -1,4 +1,4 @@
-//! The connection to the cluster.
+//! The client for the cluster, and where its configuration comes from.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The nearest fix.
+    /// The most likely fix.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::File { .. } => "check --kubeconfig or LANDFALL_KUBECONFIG",
@@ -53,7 +53,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Takes the file named, else what `KUBECONFIG` names, else the pod's service account.
+    /// Uses the given file, else the one that `KUBECONFIG` names, else the Pod's service account.
     ///
     /// Not `~/.kube/config`: an operator that finds nothing should say so, not act on whatever
     /// cluster its user looked at last.
@@ -98,7 +98,7 @@ impl Cluster {
         })
     }
 
-    /// The namespace of the kubeconfig's context or the pod; `None` if the context names none.
+    /// The namespace of the kubeconfig's context or the Pod; `None` if the context names none.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
@@ -108,14 +108,14 @@ impl Cluster {
         self.config.cluster_url.to_string()
     }
 
-    /// What named this cluster, for the log.
+    /// The source of this configuration, for the log.
     pub fn origin(&self) -> &str {
         &self.origin
     }
 }
 
-/// Puts the time to wait where kube looks for it: the API server's flow control says it in a header,
-/// beside a text that is no `Status`.
+/// Puts the time to wait where kube looks for it: the API server's flow control sends it in a header, beside
+/// a text that is not a `Status`.
 fn with_time_to_wait(response: Response<Box<DynBody>>) -> Response<Box<DynBody>> {
     let told =
         response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -137,7 +137,7 @@ fn with_time_to_wait(response: Response<Box<DynBody>>) -> Response<Box<DynBody>>
     response.map(|_| Box::new(body) as Box<DynBody>)
 }
 
-/// kube answers "default" for a context without a namespace, which nobody meant.
+/// kube answers "default" for a context without a namespace, which no user meant.
 fn context_namespace(read: &Kubeconfig) -> Option<String> {
     let current = read.current_context.as_deref()?;
     let named = read.contexts.iter().find(|context| context.name == current)?;

@@ -1,16 +1,16 @@
-//! Which one of several operators acts: client-go's rules on a `coordination.k8s.io/v1` `Lease`.
+//! Elects the one of several operators that acts: client-go's rules on a `coordination.k8s.io/v1` `Lease`.
 //!
-//! Why two do not lead at once, with any delays, lost answers and pauses: a leader leads for the
-//! renew deadline after it *sent* the last renewal that took hold. Everybody else waits for the
-//! lease duration, which is longer, after it *saw* what that renewal wrote, which is later. Nothing
-//! compares the clocks of two machines; they only have to run at about the same speed. And every
-//! write names the version it replaces, so of several who try, one succeeds.
+//! Why two do not lead at once, with any delays, lost answers and pauses: a leader leads for the renew
+//! deadline after it *sent* the last renewal that succeeded. Every other candidate waits for the lease
+//! duration, which is longer, after it *saw* that renewal, which is later. No clocks of two machines are
+//! compared; they only have to run at about the same speed. And every write names the version it replaces, so
+//! of several candidates that try, one succeeds.
 //!
-//! Where waiting would help nobody, a candidate does not wait: for a lease that was deleted, for a
-//! holder that ran in its own Pod before it, and for a holder that claims to be left alone many
-//! times longer than we would. The first and the last can make two leaders for a moment, of which
-//! the older one stands down at its next renewal. The guards of PROTOCOL.md hold then as always:
-//! an overlap is harmless, and Services that nobody serves are not.
+//! Where waiting would not help, a candidate does not wait: for a lease that was deleted, for a holder that
+//! ran in its own Pod before it, and for a holder whose record claims a lease many times longer than ours.
+//! The first and the last can make two leaders for a moment, of which the older one stands down at its next
+//! renewal. The guards of PROTOCOL.md still hold then: an overlap is harmless, and Services without any
+//! leader are not.
 
 mod calls;
 mod identity;
@@ -28,12 +28,12 @@ pub use calls::{CallError, KubeLeases, Leases, Written};
 pub use identity::{Identity, process_name};
 pub use rules::{Candidate, Decision, LEASE_NAME, Timing};
 
-/// What a round came to.
+/// The outcome of a round.
 enum Outcome {
     Leading,
     /// The holder is alive until then, as far as we can see.
     Standby(Instant),
-    /// Others wrote while we tried.
+    /// Other candidates wrote while we tried.
     Outrun,
 }
 
@@ -58,10 +58,10 @@ impl<L: Leases> Elector<L> {
         Self { leases, candidate, setter, deadline: None, wall }
     }
 
-    /// Runs until `stop`, then gives the lease back.
+    /// Runs until `stop`, then releases the lease.
     ///
-    /// It never fails: without an API server there is nothing to lead, and the process goes on as
-    /// a standby. Stop the work before `stop`, for the next leader may begin right after it.
+    /// It never fails: without an API server there is nothing to lead, and the process goes on as a standby.
+    /// Stop the work before `stop`, because the next leader may begin right after it.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             let next = tokio::select! {
@@ -84,11 +84,11 @@ impl<L: Leases> Elector<L> {
     async fn round(&mut self) -> Instant {
         let began = Instant::now();
         if self.deadline.is_some_and(|deadline| deadline <= began) {
-            // We slept through it, with the whole process or because every call failed.
+            // The deadline passed while the process slept or because every call failed.
             self.lose("not renewed in time");
         }
         let outcome = self.attempt().await;
-        // Counted from the beginning: a call that took long has waited long enough.
+        // Counted from the beginning of the round: a call that took long counts as waiting.
         let timing = self.candidate.timing();
         let next = began + timing.retry_period();
         match outcome {
@@ -101,17 +101,17 @@ impl<L: Leases> Elector<L> {
             Err(error) => {
                 let hint = error.hint();
                 warn!(error = &error as &dyn std::error::Error, hint, "lease call failed");
-                // At the deadline at the latest, to say so; by then it has already run out.
+                // At the deadline at the latest, to report the loss; by then leadership has already run out.
                 self.deadline.map_or(next, |deadline| next.min(deadline))
             }
         }
     }
 
     async fn attempt(&mut self) -> Result<Outcome, CallError> {
-        // Twice, because a leader whose last answer was lost learns the new version only by a
-        // refusal. More would be a quarrel; the next round comes soon enough.
+        // Twice, because a leader whose last answer was lost learns the new version only by a refusal. More
+        // would only compete; the next round comes soon enough.
         for _ in 0..2 {
-            // A holder renews what it wrote itself; everybody else looks each time.
+            // A holder renews what it wrote itself; every other candidate reads each time.
             if !self.candidate.holds() {
                 self.look().await?;
             }
@@ -147,7 +147,7 @@ impl<L: Leases> Elector<L> {
         Ok(())
     }
 
-    /// Every call ends, at the end of our leadership at the latest.
+    /// Puts a deadline on a call: at the end of our leadership at the latest.
     async fn in_time<T>(
         &self,
         call: impl Future<Output = Result<T, CallError>>,
@@ -168,12 +168,12 @@ impl<L: Leases> Elector<L> {
     fn lose(&mut self, why: &'static str) {
         self.setter.stand_down();
         self.deadline = None;
-        // What we wrote last may long be somebody else's.
+        // Another candidate may have replaced what we wrote last.
         self.candidate.forget();
         warn!(identity = self.candidate.identity(), why, "leadership lost");
     }
 
-    /// Gives the lease back, so that the next leader need not wait until it expires.
+    /// Releases the lease, so that the next leader need not wait until it expires.
     async fn release(&mut self) {
         self.setter.stand_down();
         self.deadline = None;
@@ -191,9 +191,9 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// Whether there is nothing left to give back.
+    /// Whether there is nothing left to release.
     async fn try_release(&mut self) -> Result<bool, CallError> {
-        // Unsure also when `stop` cut a write: it may have made us the holder after all.
+        // Also unsure when `stop` cut a write: it may have made us the holder after all.
         if self.candidate.is_unsure() {
             self.look().await?;
         }

@@ -24,25 +24,25 @@ use tracing::error;
 use crate::args::{Cli, Command};
 use crate::elector::Timing;
 
-/// How long threads may take to end when everything they did is over.
+/// How long threads may take to end when all their work is over.
 const THREADS_GRACE: Duration = Duration::from_secs(1);
 
-/// Runs one command line; the exit code is 2 for a wrong one, 1 when it could not be done.
+/// Runs one command line; the exit code is 2 for a wrong command line, 1 for a failure.
 pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (cli, timing) = match understood(line) {
         Ok(understood) => understood,
         Err(error) => {
-            // Nobody is left to tell when stderr is closed. `--help` comes here too.
+            // A failure to print to a closed stderr cannot be reported. `--help` comes here as well.
             error.print().ok();
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
     if let Err(error) = telemetry::init(&cli.global) {
-        // Without a log clap's printer is the one way to stderr.
+        // Without a log, clap's printer is the only way to stderr.
         Cli::command().error(ErrorKind::Io, report::chain(&error)).print().ok();
         return ExitCode::FAILURE;
     }
-    // Fails only if there is one already, and then that one serves.
+    // Fails only if there is a provider already, and then that one serves.
     rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -62,7 +62,7 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The command line, and what several of its flags say together.
+/// Parses the command line and checks the flags that depend on each other.
 fn understood(line: impl IntoIterator<Item = OsString>) -> Result<(Cli, Timing), clap::Error> {
     let cli = Cli::try_parse_from(line)?;
     let Command::Operator(args) = &cli.command;

@@ -21,7 +21,7 @@ pub fn register(registry: &mut Registry, leadership: &Leadership, history: &Hist
     registry.register_collector(Box::new(Rewinds(history.clone())));
 }
 
-/// Asked at each scrape: a stored value would be old in a process that slept past its lease.
+/// Read at each scrape: a stored value would be old in a process that slept past its lease.
 #[derive(Debug)]
 struct Leader(Leadership);
 

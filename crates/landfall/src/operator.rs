@@ -1,4 +1,4 @@
-//! `landfall operator`: makes the parts and joins them; decides nothing.
+//! `landfall operator`: builds the parts and connects them; decides nothing.
 
 use std::convert::Infallible;
 use std::io;
@@ -22,10 +22,10 @@ use crate::elector::{self, Candidate, Elector, Identity, KubeLeases, Timing};
 use crate::metrics;
 use crate::supervise::{self, Failure, Stage, Supervisor};
 
-/// Where the lease lies if nobody named a namespace.
+/// The namespace of the lease if none is named.
 const OWN_NAMESPACE: &str = "landfall-system";
 
-/// Why the operator did not start, or did not end well.
+/// Why the operator did not start, or ended with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("connecting to the cluster")]
@@ -39,7 +39,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The nearest fix, where one is known.
+    /// The most likely fix, if one is known.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Client(error) => Some(error.hint()),
@@ -112,7 +112,7 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
     Ok(())
 }
 
-/// Begins what plans and applies, with nothing in memory.
+/// Starts the tasks that plan and apply, with empty memory.
 fn begin_work(
     supervisor: &mut Supervisor,
     context: &Context,

@@ -1,4 +1,4 @@
-//! What the runtime itself must be allowed to do, apart from its controllers.
+//! The rights that the runtime itself needs, apart from its controllers.
 
 use landfall_controllers::permissions::Rule;
 

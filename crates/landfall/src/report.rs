@@ -1,10 +1,10 @@
-//! How errors are told to a person.
+//! Formats errors for people.
 
 use std::error::Error;
 
 /// The error and its causes on one line, outermost first.
 ///
-/// Some libraries repeat the cause in their own message; a cause that was just told is left out.
+/// Some libraries repeat the cause in their own message; a cause that was just printed is left out.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut last = text.clone();

@@ -1,9 +1,9 @@
 //! Runs the tasks of this process and ends them in order; the only place that spawns.
 //!
-//! A task that dies alone would leave an operator that looks alive and does half of its work. So
-//! the first one that ends without being asked takes the process down, and the kubelet starts it
-//! again. Where all that the work remembers has become wrong, only the work is ended and begun again:
-//! the lease is kept, and the admin port answers all the while.
+//! A task that dies alone would leave an operator that looks alive and does half of its work. So the first
+//! task that ends without being asked ends the process, and the kubelet starts it again. If everything the
+//! work remembers has become wrong, only the work is ended and begun again: the lease is kept, and the admin
+//! port answers the whole time.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -29,11 +29,11 @@ const ABORT_GRACE: Duration = Duration::from_secs(1);
 /// When a task is stopped: the stages end one after the other, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Whatever plans and applies.
+    /// All tasks that plan and apply.
     Work,
-    /// The lease: given back only when no work is left, for then the next leader begins.
+    /// The lease: released only when no work is left, because then the next leader begins.
     Lease,
-    /// Health and metrics, so that the whole stop can be watched.
+    /// Health and metrics, so that the whole stop can be observed.
     Admin,
 }
 
@@ -97,8 +97,8 @@ impl Supervisor {
 
     /// Runs until a signal or the first task that ends by itself, then stops the rest in order.
     ///
-    /// `begin` adds the tasks of [`Stage::Work`], at the start and each time that `afresh` says so,
-    /// when all earlier ones have ended. A second signal ends everything at once.
+    /// `begin` adds the tasks of [`Stage::Work`], at the start and each time that `afresh` says so, after all
+    /// earlier ones have ended. A second signal ends everything at once.
     pub async fn run(
         mut self,
         mut signals: impl Stream<Item = &'static str> + Unpin,
@@ -140,7 +140,7 @@ impl Supervisor {
             signal = next(&mut signals) => Err(Failure::Aborted { signal }),
             stopped = self.stop_all() => stopped,
         };
-        // What made us stop says more than what went wrong on the way.
+        // The cause of the stop says more than an error during it.
         cause.map_or(stopped, Err)
     }
 
@@ -161,7 +161,7 @@ impl Supervisor {
         first
     }
 
-    /// Ends the tasks of one stage, and tells what went wrong first on the way.
+    /// Ends the tasks of one stage, and returns the first error on the way.
     async fn stop_stage(&mut self, stage: Stage) -> Result<(), Failure> {
         let mut first = Ok(());
         self.stop(stage).cancel();
@@ -174,7 +174,7 @@ impl Supervisor {
                     error!(cause = report::chain(&failure), "while stopping");
                     first = first.and(Err(failure));
                 }
-                // It does not even yield; its writes are guarded, and we have to end.
+                // The task does not even yield; its writes are guarded, and we have to end.
                 Err(_) if aborted => break,
                 Err(_) => {
                     for task in self.running.iter().filter(|task| task.stage == stage) {
@@ -190,7 +190,7 @@ impl Supervisor {
         first
     }
 
-    /// Ends all work, so that it can begin again. Whatever else ends meanwhile was not asked to.
+    /// Ends all work, so that it can begin again. Any other task that ends meanwhile was not asked to.
     async fn end_work(&mut self) -> Result<(), Failure> {
         let others = self.running.iter().filter(|task| task.stage != Stage::Work);
         let others: Vec<_> = others.map(|task| (task.id, task.name)).collect();
@@ -204,7 +204,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The next task that ends, and what went wrong in it; waits for ever if there is none.
+    /// The next task that ends, and its error; waits for ever if there is none.
     async fn ended(&mut self) -> (&'static str, Option<Failure>) {
         loop {
             let Some(joined) = self.tasks.join_next_with_id().await else {
@@ -240,7 +240,7 @@ async fn next(signals: &mut (impl Stream<Item = &'static str> + Unpin)) -> &'sta
     }
 }
 
-/// The signals that end the process, from now on instead of killing it.
+/// The signals that end the process gracefully; from now on they no longer kill it.
 pub fn signals() -> io::Result<impl Stream<Item = &'static str> + Unpin> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,4 +1,4 @@
-//! The log: to stderr, because stdout belongs to what the user's verbs answer.
+//! Sets up the log: to stderr, because stdout is for the answers of the user's commands.
 
 use std::io::{self, IsTerminal as _};
 
@@ -20,7 +20,7 @@ pub enum Error {
 
 /// Starts the log of this process.
 pub fn init(global: &Global) -> Result<(), Error> {
-    // Colours only for eyes: in a file they would cut `admin_addr=…` to pieces.
+    // Colours only on a terminal: in a file they would cut `admin_addr=…` to pieces.
     let colours = io::stderr().is_terminal();
     subscriber(global.log_format, &global.log_level, colours, io::stderr)?.try_init()?;
     Ok(())

@@ -1,9 +1,9 @@
 //! The connections of the admin port: few, short, and one request each.
 //!
-//! Whoever reaches the port can open connections and never finish a request. They cost at most
-//! [`Limits`], and they do not keep the kubelet out: a connection beyond the most that may be open
-//! takes the place of the oldest. Leaving it in the backlog would make a probe wait behind all the
-//! others, and refusing it would let them keep the port for themselves.
+//! Any client that reaches the port can open connections and never finish a request. They cost at most
+//! [`Limits`], and they do not keep the kubelet out: a connection beyond the limit replaces the oldest one.
+//! Leaving it in the backlog would make a probe wait behind all the others, and refusing it would let the
+//! others keep the port for themselves.
 
 use std::collections::VecDeque;
 use std::panic;
@@ -22,7 +22,7 @@ use tracing::debug;
 
 /// Room for a request; no probe and no scraper sends more than a few hundred bytes.
 const REQUEST_BYTES: usize = 16 * 1024;
-/// How long answers may take that are under way at the stop.
+/// How long answers that are under way at the stop may take.
 const STOP_GRACE: Duration = Duration::from_millis(500);
 
 /// What all connections together may take.
@@ -43,7 +43,7 @@ pub(super) async fn serve(
 ) {
     let service = TowerToHyperService::new(router);
     let mut http = http1::Builder::new();
-    // A connection that may wait for another request would count as open all the while.
+    // A connection that may wait for another request would count as open all that time.
     http.keep_alive(false).max_buf_size(REQUEST_BYTES);
     let mut connections = JoinSet::new();
     let mut oldest_first = VecDeque::<AbortHandle>::new();
@@ -54,7 +54,7 @@ pub(super) async fn serve(
                 pass_panic_on(ended);
                 continue;
             }
-            // Its own `accept` gives up at the first error; axum's waits for better times.
+            // The listener's own `accept` gives up at the first error; axum's retries.
             accepted = Listener::accept(&mut listener) => accepted,
         };
         oldest_first.retain(|connection| !connection.is_finished());

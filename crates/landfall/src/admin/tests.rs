@@ -52,7 +52,7 @@ async fn readiness_names_what_has_not_listed() {
     let answer = ask(server.addr, "/readyz").await;
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(answer.ends_with("not listed yet: ipgroups, services\n"), "{answer}");
-    // Alive all the while: a restart would not make the list come sooner.
+    // Alive the whole time: a restart would not make the list come sooner.
     assert!(ask(server.addr, "/healthz").await.starts_with("HTTP/1.1 200 "));
     services.done();
     pools.done();
@@ -94,17 +94,17 @@ async fn stop_ends_it_in_peace() {
     server.task.join_next().await.unwrap().unwrap();
 }
 
-/// A connection on which this much was sent, and no more comes.
+/// A connection on which this text was sent and nothing follows.
 async fn unfinished(addr: SocketAddr, sent: &str) -> TcpStream {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(sent.as_bytes()).await.unwrap();
     stream
 }
 
-/// Whatever the server still says until it ends the connection; does not return before.
+/// Everything the server still sends until it ends the connection; does not return before.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    // An end by reset is an end, too.
+    // A reset ends the connection as well.
     stream.read_to_end(&mut answer).await.ok();
     String::from_utf8(answer).unwrap()
 }
@@ -113,14 +113,14 @@ const HALF_A_REQUEST: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\n";
 
 #[tokio::test]
 async fn requests_that_never_end_keep_nobody_out() {
-    // So long that no connection is ended for it.
+    // So long that no connection is closed because of its age.
     let limits = Limits { time: Duration::from_hours(1), ..LIMITS };
     let server = serve_within(limits, &Leadership::always()).await;
     let mut held = Vec::new();
     for _ in 0..256 {
         held.push(unfinished(server.addr, HALF_A_REQUEST).await);
     }
-    // The probe is one of those that may be open.
+    // The probe is one of the connections that may be open.
     assert!(ask(server.addr, "/healthz").await.ends_with("ok\n"));
     let (ended, open) = held.split_at_mut(256 + 1 - LIMITS.connections);
     for stream in ended {

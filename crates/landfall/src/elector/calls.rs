@@ -10,12 +10,12 @@ use kube::{Api, Client};
 use landfall_controllers::history::{History, Known, Line};
 use tracing::info;
 
-/// How a guarded write ended, if it did.
+/// The outcome of a guarded write that was answered.
 #[derive(Debug)]
 pub enum Written {
-    /// It took hold; the object as stored.
+    /// It succeeded; the object as stored.
     Done(Box<Lease>),
-    /// Somebody else wrote first: read again.
+    /// Another client wrote first: read again.
     Refused,
 }
 
@@ -49,7 +49,7 @@ impl CallError {
 pub trait Leases: Send + Sync {
     /// The lease as stored, never from a cache.
     fn read(&self) -> impl Future<Output = Result<Option<Lease>, CallError>> + Send;
-    /// Makes it, unless there is one.
+    /// Creates the lease, unless it exists.
     fn create(&self, lease: &Lease) -> impl Future<Output = Result<Written, CallError>> + Send;
     /// Replaces exactly the version that `lease` carries.
     fn update(&self, lease: &Lease) -> impl Future<Output = Result<Written, CallError>> + Send;
@@ -60,9 +60,9 @@ pub trait Leases: Send + Sync {
 pub struct KubeLeases {
     api: Api<Lease>,
     name: String,
-    /// Namespaces, and the one to make if it is missing.
+    /// The namespaces API and the namespace to create if it is missing.
     own_namespace: Option<(Api<Namespace>, String)>,
-    /// Every answer has a version, and none may be older than one before it.
+    /// Every answer has a version, and none may be older than the one before it.
     line: Arc<Line>,
 }
 
@@ -80,10 +80,10 @@ impl KubeLeases {
         Self { line: Arc::new(Line::new(history, "lease")), ..self }
     }
 
-    /// Like [`new`](Self::new), and makes the namespace when it is missing.
+    /// Like [`new`](Self::new), and creates the namespace if it is missing.
     ///
-    /// Only for the namespace that nobody named: in a bare cluster `landfall operator` has to
-    /// work from a shell, but a mistyped `--namespace` must not leave a namespace behind.
+    /// Only for the default namespace: in a bare cluster `landfall operator` has to work from a shell, but a
+    /// mistyped `--namespace` must not leave a namespace behind.
     pub fn in_own_namespace(client: Client, namespace: &str, name: &str) -> Self {
         let own_namespace = Some((Api::all(client.clone()), namespace.to_owned()));
         Self { own_namespace, ..Self::new(client, namespace, name) }

@@ -1,21 +1,21 @@
-//! Who a candidate is in the lease, and which holder it runs in place of.
+//! A candidate's identity in the lease, and how it recognizes an earlier process of its own Pod.
 
 use std::fs;
 use std::process;
 
 use jiff::Timestamp;
 
-/// A candidate's name in the lease; no two processes have the same, nor one after its restart.
+/// A candidate's name in the lease: unique to each process, and new after each restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     name: String,
-    /// What the names of all processes of our Pod begin with, where we know our Pod.
+    /// The prefix of the names of all processes of our Pod, if our Pod is known.
     pod: Option<String>,
 }
 
 impl Identity {
-    /// That of this process. `pod_uid` must come from the Pod itself: host names, for one, are shared
-    /// by the processes of a host, and those may well run at the same time.
+    /// The identity of this process. `pod_uid` must come from the Pod itself: host names, for example, are
+    /// shared by the processes of a host, and those may well run at the same time.
     pub fn new(pod_uid: Option<&str>, wall: Timestamp) -> Self {
         let unique = unique(wall);
         let pod = pod_uid.filter(|uid| !uid.is_empty()).map(|uid| format!("{}_{uid}_", host()));
@@ -40,7 +40,7 @@ impl From<&str> for Identity {
     }
 }
 
-/// A name for this process that no other one has, nor this one after a restart.
+/// A name for this process that no other process has, and that changes with a restart.
 pub fn process_name(wall: Timestamp) -> String {
     with_host(&unique(wall))
 }

@@ -1,4 +1,4 @@
-//! The rules of the election, without calls and without clocks of their own.
+//! The rules of the election as pure decisions, without calls or clocks of their own.
 
 use std::mem;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use super::identity::Identity;
 
-/// How many times our own lease duration another holder is believed to be alive after a sign of
-/// life, whatever its record says. client-go's 15 seconds are within it; an edited record that
-/// says 68 years must not stop everybody for so long.
+/// How many times our own lease duration another holder is believed to be alive after a sign of life,
+/// whatever its record says. client-go's 15 seconds are within it; an edited record that says 68 years must
+/// not stop every candidate for that long.
 const MOST_BELIEVED: u32 = 4;
 
-/// The lease all operators of one namespace compete for, unless told another.
+/// The default name of the lease that all operators of one namespace compete for.
 pub const LEASE_NAME: &str = "landfall-operator";
 
-/// How long things take in the election; all candidates of one lease use the same.
+/// The durations of the election; all candidates of one lease use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     lease_seconds: u16,
@@ -29,8 +29,8 @@ pub struct Timing {
 impl Timing {
     /// `None` unless lease > renew deadline > retry period > 0.
     ///
-    /// The distance between the first two is what keeps two leaders apart when their clocks run at
-    /// different speeds; with none there would be two leaders whenever one is cut off.
+    /// The distance between the first two keeps two leaders apart when their clocks run at different speeds;
+    /// without it there would be two leaders whenever one is cut off.
     pub fn new(
         lease_seconds: u16,
         renew_deadline: Duration,
@@ -42,7 +42,7 @@ impl Timing {
         sound.then_some(Self { lease_seconds, renew_deadline, retry_period })
     }
 
-    /// Those of client-go, which its programs use unless told otherwise.
+    /// client-go's defaults.
     pub fn client_go() -> Self {
         Self {
             lease_seconds: 15,
@@ -51,12 +51,12 @@ impl Timing {
         }
     }
 
-    /// How long the others leave an unchanged record alone.
+    /// How long other candidates wait for an unchanged record to change.
     pub fn lease(&self) -> Duration {
         Duration::from_secs(self.lease_seconds.into())
     }
 
-    /// How long a leader leads after it sent a renewal that took hold.
+    /// How long a leader leads after it sent a renewal that succeeded.
     pub fn renew_deadline(&self) -> Duration {
         self.renew_deadline
     }
@@ -66,8 +66,8 @@ impl Timing {
         self.retry_period
     }
 
-    /// The same for a standby. It looks twice for each renewal: what a look comes late is added to
-    /// the time that nobody leads.
+    /// The same for a standby. It looks twice per renewal: the delay of a look is added to the time without a
+    /// leader.
     pub fn look_period(&self) -> Duration {
         self.retry_period / 2
     }
@@ -80,8 +80,8 @@ impl Timing {
 }
 
 impl Default for Timing {
-    /// A standby serves within six seconds of its leader's death. client-go's programs wait longer,
-    /// because for them a leader that loses its lease over a slow API server is a process that ends.
+    /// A standby serves within six seconds of its leader's death. client-go's programs wait longer, because
+    /// their process ends when a leader loses its lease over a slow API server.
     fn default() -> Self {
         Self {
             lease_seconds: 5,
@@ -91,10 +91,10 @@ impl Default for Timing {
     }
 }
 
-/// What the server has, as far as we know.
+/// What we know of the record on the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 enum Known {
-    /// Nothing seen yet, or a call of ours ended without an answer.
+    /// Nothing was seen yet, or a call of ours ended without an answer.
     #[default]
     Unknown,
     Missing,
@@ -109,14 +109,14 @@ struct Rival {
     expires: Instant,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Read the lease: nothing sure is known.
+    /// Read the lease: its state is unknown.
     Look,
-    /// Leave it to the holder, which is alive until then as far as we can see.
+    /// Wait: the holder is alive until then as far as we can see.
     Wait(Instant),
-    /// Make the lease, ours.
+    /// Create the lease with us as holder.
     Create(Box<Lease>),
     /// Take or renew it; carries the version it replaces.
     Update(Box<Lease>),
@@ -134,7 +134,7 @@ pub struct Candidate {
     rival: Option<Rival>,
     /// Whether the server has answered us once.
     has_looked: bool,
-    /// The process of our Pod that held the lease when we first looked. We run because it ended.
+    /// The process of our Pod that held the lease when we first looked. It has ended, or we would not run.
     predecessor: Option<String>,
 }
 
@@ -158,7 +158,7 @@ impl Candidate {
         &self.timing
     }
 
-    /// Whether the server's record names us, as far as we know; it does not mean that we lead.
+    /// Whether the server's record names us, as far as we know; this does not mean that we lead.
     pub fn holds(&self) -> bool {
         matches!(&self.known, Known::Record(lease) if holder(lease) == self.identity())
     }
@@ -168,7 +168,7 @@ impl Candidate {
         matches!(self.known, Known::Unknown)
     }
 
-    /// Who holds the lease instead of us.
+    /// The other holder of the lease, if there is one.
     pub fn rival(&self) -> Option<&str> {
         self.rival.as_ref().map(|rival| rival.holder.as_str())
     }
@@ -180,14 +180,14 @@ impl Candidate {
     pub fn observe(&mut self, answer: Option<Lease>, at: Instant) {
         let is_first = !mem::replace(&mut self.has_looked, true);
         let Some(lease) = answer else {
-            // Free for everybody: whoever led by it finds out at its next renewal.
+            // Free for every candidate: a leader by the deleted lease finds out at its next renewal.
             self.known = Known::Missing;
             self.rival = None;
             return;
         };
         let holder = holder(&lease);
-        // Only at the first look: a process of our Pod that takes the lease later came after us, and
-        // two that both take the other for dead would take it from each other for ever.
+        // Only at the first look: a process of our Pod that takes the lease later came after us, and two
+        // processes that each take the other for dead would take the lease from each other for ever.
         if is_first && self.identity.shares_pod_with(holder) {
             self.predecessor = Some(holder.to_owned());
         }
@@ -195,7 +195,7 @@ impl Candidate {
         if is_free || holder == self.identity() {
             self.rival = None;
         } else {
-            // Any write counts as a sign of life, which errs on the side of waiting.
+            // Any write counts as a sign of life; the error is on the side of waiting.
             let version = lease.metadata.resource_version.clone().unwrap_or_default();
             if self.rival.as_ref().is_none_or(|rival| rival.version != version) {
                 let expires = at + self.believed(&lease);
@@ -205,7 +205,7 @@ impl Candidate {
         self.known = Known::Record(Box::new(lease));
     }
 
-    /// Admits that the record may have changed: before each write, and when an answer is missing.
+    /// Marks the record as unknown: before each write, and when an answer is missing.
     pub fn forget(&mut self) {
         self.known = Known::Unknown;
     }
@@ -223,7 +223,7 @@ impl Candidate {
         }
     }
 
-    /// The record without a holder, so that the next one need not wait; `None` if it is not ours.
+    /// The record without a holder, so that the next leader need not wait; `None` if it is not ours.
     pub fn released(&self, wall: Timestamp) -> Option<Lease> {
         let Known::Record(lease) = &self.known else { return None };
         if !self.holds() {
@@ -232,14 +232,14 @@ impl Candidate {
         let mut lease = Lease::clone(lease);
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
-        // Zero is refused by the API server.
+        // The API server refuses zero.
         spec.lease_duration_seconds = Some(1);
         spec.acquire_time = Some(MicroTime(wall));
         spec.renew_time = Some(MicroTime(wall));
         Some(lease)
     }
 
-    /// How long we leave the holder of this record alone: as long as it counts on, within reason.
+    /// How long we believe the holder of this record alive: as long as the record says, within limits.
     fn believed(&self, lease: &Lease) -> Duration {
         let own = self.timing.lease();
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
@@ -249,7 +249,7 @@ impl Candidate {
             .map_or(own, |seconds| Duration::from_secs(seconds).min(own * MOST_BELIEVED))
     }
 
-    /// The record that makes us the holder; what others added to the object stays.
+    /// The record that makes us the holder; fields that others added to the object stay.
     fn claim(&self, old: Option<&Lease>, wall: Timestamp) -> Lease {
         let mut lease = old.cloned().unwrap_or_default();
         let renewal = old.is_some_and(|old| holder(old) == self.identity());
@@ -269,7 +269,7 @@ impl Candidate {
     }
 }
 
-/// Empty when nobody holds it.
+/// Empty if the lease has no holder.
 fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }

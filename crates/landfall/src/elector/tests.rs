@@ -32,7 +32,7 @@ async fn the_first_candidate_leads_at_once_and_goes_on() {
     assert_eq!(spec.lease_duration_seconds, Some(5));
     assert_eq!(spec.lease_transitions, Some(0));
     assert!(spec.acquire_time < spec.renew_time, "acquireTime is kept by renewals");
-    // 60 renewals in a minute, and nothing is read by the one who writes.
+    // 60 renewals in a minute, and the leader reads nothing after its first look.
     assert_eq!(arena.server.lock().unwrap().reads, 1);
 }
 
@@ -141,7 +141,7 @@ async fn one_leads_soon_after_a_lease_was_deleted_under_its_leader() {
     let arena = Arena::new(["a", "b"]);
     arena.watch_for(10 * SECOND).await;
     arena.server.lock().unwrap().lease = None;
-    // Whoever comes first has it; the other finds out at its next renewal.
+    // The first candidate to come has it; the other finds out at its next renewal.
     arena.watch_overlap_for(2 * SECOND).await;
     arena.watch_for(60 * SECOND).await;
     assert_eq!(arena.leaders().len(), 1);
@@ -198,12 +198,12 @@ async fn two_never_lead_at_once_whatever_the_network_does() {
 async fn a_record_counts_from_when_it_was_seen_not_from_when_it_was_asked_for() {
     let arena = Arena::with_timing(["a", "b"], tight());
     arena.watch_for(SECOND * 23 / 4).await;
-    // What `b` asks at 6.0 s reaches the server at 8.5 s and finds what `a` wrote at 8.0 s.
+    // The read of `b` sent at 6.0 s reaches the server at 8.5 s and finds what `a` wrote at 8.0 s.
     arena.link("b").delay(SECOND * 5 / 2, FAST);
     arena.watch_for(SECOND).await;
     arena.link("b").delay(FAST, FAST);
     arena.watch_for(SECOND * 21 / 10).await;
-    // So `a` leads until 15.9 s, and what was asked at 6.0 s must not expire at 14.0 s.
+    // So `a` leads until 15.9 s, and its record, counted by `b` from 6.0 s, must not expire at 14.0 s.
     arena.link("a").freeze();
     arena.watch_for(20 * SECOND).await;
     assert_eq!(arena.terms(), ["a", "b"]);

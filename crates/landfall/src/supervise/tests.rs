@@ -22,7 +22,7 @@ impl Diary {
     }
 }
 
-/// A task that ends `after` it was told to, and writes that down.
+/// A task that ends `after` it was told to, and records that.
 fn obedient(
     diary: &Diary,
     line: &'static str,

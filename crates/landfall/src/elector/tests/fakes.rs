@@ -1,4 +1,4 @@
-//! A lease server in memory, links to it that fail, and an arena that never looks away.
+//! A lease server in memory, links to it that fail, and an arena that counts leaders all the time.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(super) fn dice(seed: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// What the API server does: every write has a version and names the one it replaces.
+/// Imitates the API server: every write has a version and names the one it replaces.
 #[derive(Default)]
 pub(super) struct Server {
     pub(super) lease: Option<Lease>,
@@ -47,7 +47,7 @@ impl Server {
         Written::Done(Box::new(lease))
     }
 
-    /// What a person with `kubectl edit` does.
+    /// An edit of a person with `kubectl edit`.
     pub(super) fn edit(&mut self, change: impl FnOnce(&mut LeaseSpec)) {
         let mut lease = self.lease.clone().unwrap();
         change(lease.spec.as_mut().unwrap());
@@ -75,7 +75,7 @@ impl Server {
 
 struct Faults {
     dice: Option<Box<dyn FnMut(usize) -> usize + Send>>,
-    /// There and back.
+    /// The delays of request and answer.
     delays: [Duration; 2],
     lose_answer: bool,
 }
@@ -95,7 +95,7 @@ impl Faults {
 
 /// One candidate's way to the server.
 ///
-/// A message once sent travels on though its sender has given up: that is what makes late writes.
+/// A message once sent travels on even if its sender has given up: that is what makes late writes.
 #[derive(Clone)]
 pub(super) struct Link {
     server: Arc<Mutex<Server>>,
@@ -213,7 +213,7 @@ struct Contender {
     leadership: Leadership,
 }
 
-/// Several electors on one server, and a record of who led.
+/// Several electors on one server, and a record of which of them led.
 pub(super) struct Arena {
     pub(super) server: Arc<Mutex<Server>>,
     contenders: BTreeMap<&'static str, Contender>,
@@ -287,13 +287,13 @@ impl Arena {
         self.server.lock().unwrap().lease.clone().unwrap().spec.unwrap()
     }
 
-    /// Who leads now.
+    /// The candidates that lead now.
     pub(super) fn leaders(&self) -> Vec<&'static str> {
         let leads = self.contenders.iter().filter(|(_, it)| it.leadership.is_leader());
         leads.map(|(name, _)| *name).collect()
     }
 
-    /// Who has led, in order, each unbroken term once.
+    /// The leaders so far, in order, each unbroken term once.
     pub(super) fn terms(&self) -> Vec<&'static str> {
         self.terms.borrow().clone()
     }

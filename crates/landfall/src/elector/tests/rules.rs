@@ -1,4 +1,4 @@
-//! The decision, row by row.
+//! Tables for the decisions of one candidate.
 
 use super::*;
 
