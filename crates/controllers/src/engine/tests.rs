@@ -1,4 +1,4 @@
-//! The engine with a planner that asks for what each test says, under paused time.
+//! Tests of the engine, on paused time, with a planner that asks for the effects each test names.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ enum Does {
     Answers,
     /// Never ends by itself.
     Hangs,
-    /// Ends after so long.
+    /// Ends after this time.
     Takes(Duration),
     Panics,
     Fails(Failure),
@@ -31,7 +31,7 @@ struct Effect {
     name: &'static str,
     lane: Lane,
     does: Does,
-    /// What was sent, in order.
+    /// The calls that were sent, in order.
     sent: Arc<Mutex<Vec<&'static str>>>,
 }
 
@@ -73,10 +73,10 @@ impl Call for Effect {
     }
 }
 
-/// The name of a call, what came of it, and when.
+/// The name of a call, its result, and when it was reported.
 type Reported = (&'static str, Result<(), Failure>, Duration);
 
-/// What a test sees and steers.
+/// The planner's state that a test observes and sets.
 #[derive(Clone, Default)]
 struct Desk {
     /// Effects that the planner asks for in its next round.
@@ -102,7 +102,7 @@ impl Desk {
         self.reports.lock().unwrap().clone()
     }
 
-    /// Waits until so many calls have come back.
+    /// Waits until this many calls have been reported.
     async fn wait_for_reports(&self, count: usize) {
         while self.reports().len() < count {
             self.reported.notified().await;

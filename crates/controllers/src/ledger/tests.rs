@@ -1,4 +1,4 @@
-//! The ledger between a watch and an API server, both played by each test.
+//! Tests of the ledger; each test plays both the watch and the API server.
 
 use jiff::Timestamp;
 use landfall_api::{HolderKind, Use};

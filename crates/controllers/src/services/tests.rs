@@ -1,6 +1,6 @@
 //! The allocator's test bench: simulated clusters, the model, random objects, and the rig of the benchmark.
 
-// The parts of the allocator that the bench plays with, under their own names.
+// The parts of the allocator that the tests use, under their own names.
 #[cfg(test)]
 use super::{classes, effect, explain, observe, plan, status, view, wish, world};
 

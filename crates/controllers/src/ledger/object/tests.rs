@@ -32,7 +32,7 @@ fn claims_of_the_original_operator_are_read_from_label_and_annotation() {
     assert!(matches!(odd.tenure, Tenure::Nobody(text) if text.contains("no-slash")));
 }
 
-/// A claim that says everything a claim can say.
+/// A claim with every field set.
 fn whole() -> Claim {
     let holder = HolderEntry {
         uid: Some("u".into()),
@@ -62,13 +62,13 @@ fn whole() -> Claim {
     Claim { reserved: Some(reserved), ..Claim::new(addr, Use::LoadBalancer, pool, holder) }
 }
 
-/// A claim read back from an object that says no more than its patch does.
+/// A claim read back from an object that has only what its patch contains.
 fn patched(claim: &Claim) -> Claim {
     let mut object = patch(claim);
     object["apiVersion"] = json!("paas.org/v1");
     object["kind"] = json!("IP");
     object["metadata"]["name"] = json!(name::of(claim.addr));
-    // A field that is patched with nothing goes.
+    // A field that is patched with null is removed.
     for part in ["/spec", "/metadata/labels", "/metadata/annotations"] {
         let fields = object.pointer_mut(part).unwrap().as_object_mut().unwrap();
         fields.retain(|_, value| !value.is_null());

@@ -48,7 +48,7 @@ fn addr() -> IpAddr {
     "10.0.0.5".parse().unwrap()
 }
 
-/// Only those without a selector are given families that the cluster may not have.
+/// A headless Service without a selector may have families that the cluster does not have.
 #[test]
 fn a_copy_of_a_headless_service_is_not_headless_and_has_families_that_the_cluster_has() {
     for (selector, families, policy) in [

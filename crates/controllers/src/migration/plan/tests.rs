@@ -1,5 +1,5 @@
-//! Each `VirtualIP` is followed to where it rests: section by section of what the original does, and
-//! from every state in which anybody may have left it.
+//! Each `VirtualIP` is followed until it rests: through each step of the original operator, and from every
+//! state in which an interruption may have left it.
 
 mod exposing;
 mod migrating;

@@ -147,7 +147,7 @@ fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() 
     planner.on_news(service(&[], 5));
     assert_eq!(released(&mut planner), 1);
 
-    // Another of the same name is somebody else, and the same one is not gone.
+    // A claim on an earlier `VirtualIP` of the same name is released; a claim on the present one is not.
     for (uid, expected) in [("before", 1), ("u", 0)] {
         let mut planner = known(vip(5));
         planner.on_news(is(claim(uid, 6)));
@@ -169,7 +169,7 @@ fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() 
         assert_eq!(count, expected, "{uid}");
     }
 
-    // One that vanishes leaves its claim behind.
+    // A `VirtualIP` that vanishes leaves its claim behind.
     let mut planner = known(VirtualIpView { deleting: true, ..vip(5) });
     planner.on_news(is(claim("u", 6)));
     assert_eq!(released(&mut planner), 0, "it has no finalizer, so it is about to vanish");
@@ -177,10 +177,10 @@ fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() 
     assert_eq!(released(&mut planner), 1);
 }
 
-/// Five minutes, and the claim is known from second 10 on.
+/// The grace is five minutes, and the claim is known from second 10 on.
 #[test]
 fn a_claim_waits_for_one_that_was_never_seen_and_not_for_one_that_left() {
-    // On its way out, so that nothing else is done for it.
+    // Being deleted, so that nothing else is done for it.
     let vip = || there(VirtualIpView { deleting: true, ..vip(5) });
     let held = || is(claim("u", 6));
     // A list without it, after the watch was broken.

@@ -1,5 +1,5 @@
-//! A cluster in memory: effects take hold at once, and the allocator lets a Service show the address
-//! whose claim names it. Enough to follow a `VirtualIP` step by step to where it comes to rest.
+//! A cluster in memory: effects succeed at once, and the allocator lets a Service show the address whose
+//! claim names it. Enough to follow a `VirtualIP` step by step until it rests.
 
 use std::net::IpAddr;
 
@@ -29,9 +29,9 @@ pub(in crate::migration) struct Cluster {
     version: u64,
     /// Whether the API server refuses to make a Service a `LoadBalancer`.
     pub refuses_conversion: bool,
-    /// What was done, in order.
+    /// The effects so far, in order.
     pub trace: Vec<&'static str>,
-    /// Addresses that were shown by nobody after some step.
+    /// Addresses that no Service showed after some step.
     pub gaps: Vec<(IpAddr, &'static str)>,
 }
 
@@ -141,7 +141,7 @@ impl Cluster {
         self
     }
 
-    /// Deletes a claim as a person may.
+    /// Deletes a claim as a person might.
     pub(in crate::migration) fn remove_claim(&mut self, addr: &str) -> &mut Self {
         let (addr, version) = (addr.parse().unwrap(), self.next_version());
         self.world.claims.remove(&addr, version, false);
@@ -174,7 +174,7 @@ impl Cluster {
         self.world.is_shown(addr)
     }
 
-    /// Follows one `VirtualIP` until it rests; says whether it does.
+    /// Follows one `VirtualIP` until it rests; returns whether it does.
     pub(in crate::migration) fn follow(&mut self, key: &str) -> bool {
         let key = ObjectKey::parse(key).unwrap();
         for _ in 0..ENOUGH {
@@ -215,7 +215,7 @@ impl Cluster {
         }
     }
 
-    /// The allocator: whoever is a `LoadBalancer` without an address shows one that names it.
+    /// The allocator: a `LoadBalancer` Service that shows nothing gets the address whose claim names it.
     fn allocate(&mut self) {
         let waiting: Vec<_> = self
             .world

@@ -38,7 +38,7 @@ fn running(operators: usize) -> Sim {
     running_in(Place::Status, operators)
 }
 
-/// The same where Services show their addresses in that place.
+/// The same where addresses are published in that place.
 fn running_in(place: Place, operators: usize) -> Sim {
     let mut sim = Sim::showing_in(place, operators);
     sim.cluster.set_pool("IPGroup/a", POOLS[0].0, POOLS[0].1);
@@ -50,7 +50,7 @@ fn running_in(place: Place, operators: usize) -> Sim {
     sim
 }
 
-/// What every Service says, to the word.
+/// The conditions of every Service, word for word.
 fn said(sim: &Sim) -> Vec<(String, Vec<String>)> {
     let words = |stored: &Stored| {
         stored.view.conditions.iter().map(|condition| condition.message.clone()).collect()
@@ -79,7 +79,7 @@ fn sharing(services: &[(&str, &str, u16)]) -> Sim {
     sim
 }
 
-/// Creates a Service, if it is not there, and gives it terms.
+/// Creates a Service, if it does not exist, and gives it terms.
 fn share(sim: &mut Sim, key: &str, sharing_key: &str, port: u16) {
     sim.cluster.create_service(key);
     sim.cluster.edit_service(key, |stored| {
@@ -204,7 +204,7 @@ fn an_address_that_left_its_pool_stays_and_says_so() {
     assert_eq!(web.conditions[0].status, "True");
 }
 
-/// What a Service's condition says: status, reason and message.
+/// A Service's condition: status, reason and message.
 fn condition_of(sim: &Sim, key: &str) -> (String, String, String) {
     let view = &sim.cluster.services[&ObjectKey::parse(key).unwrap()].view;
     let condition = &view.conditions[0];
@@ -287,7 +287,7 @@ fn a_deleted_service_gets_its_address_back_if_it_comes_again_in_time() {
     sim.quiet();
     assert_eq!(of(&sim, "shop/a"), ["10.0.0.0"]);
     assert_eq!(sim.cluster.writes, ["touch", "publish"]);
-    // It goes for good, and after the time the address is free for others.
+    // The Service goes for good, and after the retention time the address is free for others.
     sim.cluster.delete_service("shop/a");
     sim.quiet();
     assert!(sim.cluster.claims[&ip("10.0.0.0")].waits_for().is_some());
@@ -356,7 +356,7 @@ fn whoever_is_overtaken_gets_the_next_address_or_the_reason() {
         });
         sim.deliver(0, Kind::Services, 9);
         sim.plan(0);
-        // The call is under way, and an administrator is faster.
+        // The call is in flight, and an administrator is faster.
         let (namespace, name) = ("other".to_owned(), None);
         sim.cluster.reserve(
             ip("10.0.0.0"),

@@ -19,7 +19,7 @@ pub(in crate::services) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A `LoadBalancer` Service without wishes of its own.
+/// A `LoadBalancer` Service without requests of its own.
 pub(in crate::services) fn service(key: &str) -> ServiceView {
     ServiceView {
         key: ObjectKey::parse(key).unwrap(),
@@ -56,7 +56,7 @@ pub(in crate::services) fn holder_of(service: &ServiceView) -> HolderEntry {
     holder_now(service)
 }
 
-/// A claim on an address that these hold.
+/// A claim on an address with these Services as holders.
 pub(in crate::services) fn claim_of(addr: IpAddr, services: &[&ServiceView]) -> Claim {
     Claim {
         addr,

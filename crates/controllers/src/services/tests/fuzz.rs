@@ -1,5 +1,5 @@
-//! Objects that are not as they should be: each is read as far as it can be, harms nobody else, and
-//! the planner comes to rest.
+//! Malformed objects: each is read as far as possible and harms no other object, and the planner comes to
+//! rest.
 
 use kube::core::{DeserializeGuard, ObjectList};
 use landfall_api::{IP, IPGroup, condition, keys::CONDITION_ALLOCATED};
@@ -174,7 +174,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![4 => select(TEXTS).prop_map(str::to_owned), 1 => "\\PC{0,12}"]
 }
 
-/// Any JSON, in words that mean something and in others.
+/// Any JSON, with names and texts that mean something and with others.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -194,11 +194,11 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What happens to one part of an object.
+/// A change to one part of an object.
 #[derive(Clone, Debug)]
 enum Damage {
     Remove,
-    /// A text becomes another text; what is no text stays.
+    /// Replaces a text; other values stay.
     Reword(String),
     Replace(Value),
 }
@@ -232,7 +232,7 @@ impl Damage {
     }
 }
 
-/// Every part of a value: the path of what contains it, and its field or index there.
+/// Every part of a value: the path of its parent, and its field or index there.
 fn collect_paths(value: &Value, path: &str, paths: &mut Vec<(String, String)>) {
     let children: Vec<(String, &Value)> = match value {
         Value::Object(fields) => {
@@ -249,7 +249,7 @@ fn collect_paths(value: &Value, path: &str, paths: &mut Vec<(String, String)>) {
     }
 }
 
-/// A field's name as it stands in a JSON pointer (RFC 6901).
+/// A field's name as it is written in a JSON pointer (RFC 6901).
 fn escaped(field: &str) -> String {
     field.replace('~', "~0").replace('/', "~1")
 }
@@ -271,7 +271,7 @@ const REQUIRED: &[&str] = &[
     "operator",
 ];
 
-/// The same value without some of what may be left out.
+/// The same value without some of its optional parts.
 fn thinned(value: &Value, keep: &mut impl Iterator<Item = bool>) -> Value {
     match value {
         Value::Object(fields) => {
@@ -428,7 +428,7 @@ fn good_service(name: &str) -> ServiceView {
     seen_service(identified(object, Some("good"), name)).unwrap()
 }
 
-/// Objects that come together. Names and versions are given to them when they come.
+/// Objects that arrive together. They get names and versions when they arrive.
 #[derive(Clone, Debug)]
 struct Wave {
     claims: Vec<Value>,
@@ -444,7 +444,7 @@ fn wave() -> impl Strategy<Value = Wave> {
 }
 
 impl Wave {
-    /// Creates everything that the API server would let in, and one good Service.
+    /// Creates everything that the API server would accept, and one valid Service.
     fn come(self, sim: &mut Sim, number: usize) {
         let pools = self.pools.into_iter().enumerate().filter_map(|(index, object)| {
             seen_pool(identified(object, None, &format!("wild-{}", index + 3 * number)))
@@ -481,7 +481,7 @@ fn is_served(sim: &Sim, key: &ObjectKey) -> bool {
     sim.cluster.claims.get(&addr).is_some_and(|claim| claim.holder(service).is_some())
 }
 
-/// Whether a Service that can be told only by a condition has been told nothing.
+/// Whether a Service that can be told only by a condition has no condition.
 fn is_left_in_the_dark(stored: &Stored) -> bool {
     let service = &stored.view;
     let ours = service.class.is_none() && !service.deleting;

@@ -1,6 +1,6 @@
-//! What holds for every object that a watch may bring, as functions that panic where it does not.
+//! Properties that hold for every object a watch may deliver, as functions that panic when one is violated.
 //!
-//! Random tests and the targets in `fuzz/` call the same ones.
+//! The random tests and the targets in `fuzz/` call the same functions.
 #![expect(clippy::missing_panics_doc, reason = "to panic is what they are for")]
 
 use k8s_openapi::api::core::v1::Service;
@@ -15,7 +15,7 @@ use crate::services::{
     view::{PoolView, ServiceView},
 };
 
-/// Reads an object as a watch does; `None` where the API server would never have let it in.
+/// Reads an object as a watch does; `None` if the API server would never have accepted it.
 pub(in crate::services) fn seen_service(object: Value) -> Option<ServiceView> {
     observe::service(&serde_json::from_value::<Service>(object).ok()?)
 }
@@ -28,8 +28,8 @@ pub(in crate::services) fn seen_pool(object: Value) -> Option<PoolView> {
     Some(observe::pool(&serde_json::from_value::<DeserializeGuard<IPGroup>>(object).ok()?))
 }
 
-/// Any JSON is observed without harm, as each of the kinds: a claim says whom it names, and a pool that
-/// cannot be used says why.
+/// Any JSON is observed without harm, as each of the kinds: a claim has its holders, and an unusable pool has
+/// its reasons.
 pub fn object(object: &Value) {
     seen_service(object.clone());
     if let Ok(service) = serde_json::from_value::<Service>(object.clone()) {

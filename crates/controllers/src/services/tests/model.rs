@@ -1,8 +1,8 @@
-//! The planner against a naive model: long random stories with all features at once, in which after
-//! every step everybody must have and say exactly what the documents promise.
+//! Compares the planner with a naive model: long random stories with all features at once, in which after
+//! every step each Service must have and say exactly what the documents promise.
 //!
-//! The cluster is the simulated one with a single operator, and after each step everything comes to
-//! rest; what happens in between, with several operators, is told by the tests of the planner.
+//! The cluster is the simulated one with a single operator, and after each step everything comes to rest; the
+//! planner's own tests cover the time in between and several operators.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ impl ReferenceStateMachine for Model {
 /// The real planner in its simulated cluster.
 struct Operated {
     sim: Sim,
-    /// What everybody showed before the step.
+    /// The addresses shown before the step.
     before: Shown,
 }
 
@@ -93,7 +93,7 @@ prop_state_machine! {
     fn the_planner_does_what_the_documents_promise(sequential 1..800 => Operated);
 }
 
-/// A model that nobody can get into trouble proves little.
+/// A model in which no Service is ever refused would prove little.
 #[test]
 fn the_stories_reach_every_reason_and_every_way_to_have_an_address() {
     let (mut runner, acts, places) = (TestRunner::deterministic(), any_act(), any_place());

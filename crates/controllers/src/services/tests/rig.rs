@@ -1,5 +1,5 @@
-//! The planner on a bench: a real planner between a watch and an API server that are played in
-//! memory, so that what is measured is planning alone.
+//! A bench for the planner: a real planner with a watch and an API server simulated in memory, so that only
+//! planning is measured.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -33,17 +33,17 @@ use crate::{
 };
 
 const NAMESPACE: &str = "shop";
-/// Between two steps, so that what is due by the clock is due as often as in a busy cluster.
+/// Time between two steps, so that deadlines pass as often as in a busy cluster.
 const STEP: Duration = Duration::from_micros(250);
 
-/// A planner that knows one pool and many Services which have an address of it.
+/// A planner that knows one pool and many Services that have an address of it.
 ///
-/// Each function gives the time that the planner itself needed: to take in news and answers, to plan
-/// after each of them, and to say when it is due again. Playing the cluster does not count.
+/// Each function returns the time that the planner itself needed: to take in news and answers, to plan after
+/// each of them, and to say when it is due again. Simulating the cluster does not count.
 pub struct PlannerRig {
     planner: Planner,
     pool: IPGroup,
-    /// Services that came since, oldest first.
+    /// Services created since, oldest first.
     newcomers: Vec<Service>,
     /// The number of the next Service.
     number: u32,
@@ -52,8 +52,8 @@ pub struct PlannerRig {
 }
 
 impl PlannerRig {
-    /// Takes addresses of the pool for as many Services, from its first on in steps of `stride`: one
-    /// leaves no gap, two leaves a gap after each, which is the worst case for a set of intervals.
+    /// Takes addresses of the pool for this many Services, from its first on in steps of `stride`: one leaves
+    /// no gap, two leaves a gap after each, which is the worst case for a set of intervals.
     pub fn new(pool: AddrRange, taken: u32, stride: u32) -> Self {
         let spec = IPGroupSpec { ranges: vec![pool.to_string()], ..IPGroupSpec::default() };
         let mut group = IPGroup::new("bench", spec);
@@ -87,17 +87,17 @@ impl PlannerRig {
         rig
     }
 
-    /// A Service comes, and is served or told why not.
+    /// A Service is created, and is served or told why not.
     pub fn arrive(&mut self, family: Family) -> Duration {
         self.come(family, None)
     }
 
-    /// A Service that asks for this address comes, and is served or told why not.
+    /// A Service that asks for this address is created, and is served or told why not.
     pub fn arrive_asking(&mut self, addr: IpAddr) -> Duration {
         self.come(Family::of(addr), Some(addr))
     }
 
-    /// The Service that came last goes, and its address is released.
+    /// The newest Service is deleted, and its address is released.
     pub fn leave(&mut self) -> Duration {
         let Some(service) = self.newcomers.pop() else { return Duration::ZERO };
         let key = ObjectKey::of(&service.metadata);
@@ -109,7 +109,7 @@ impl PlannerRig {
         ])
     }
 
-    /// The addresses that the Service which came last shows.
+    /// The addresses that the newest Service shows.
     pub fn shown(&self) -> Vec<IpAddr> {
         let view = self.newcomers.last().and_then(observe::service);
         view.map(|view| view.shows).unwrap_or_default()
@@ -122,7 +122,7 @@ impl PlannerRig {
         self.tell(news)
     }
 
-    /// The planner hears news, and what it asks for is done, answered and echoed by the watches.
+    /// The planner gets news, and its effects are carried out, answered and echoed by the watches.
     fn tell(&mut self, news: Vec<News>) -> Duration {
         let (calls, time) = self.timed(|planner, now| {
             for item in news {
@@ -172,7 +172,7 @@ impl PlannerRig {
         (effects, began.elapsed())
     }
 
-    /// Does a call, and says what the watches will tell of it. Nobody else writes, so no call fails.
+    /// Carries out a call, and returns the news of it. There is no other writer, so no call fails.
     fn call(&mut self, effect: &Effect) -> (Result<Answer, Failure>, Vec<News>) {
         match effect {
             Effect::Claim { write: Write::Take { claim } | Write::Touch { claim }, .. } => {
@@ -213,7 +213,7 @@ impl PlannerRig {
             Effect::CleanUp { .. } | Effect::Annotate { .. } | Effect::Retract { .. } => {
                 (Err(Failure::NotFound), Vec::new())
             }
-            // What nobody else writes need not be looked at.
+            // Without other writers, no live read is needed.
             Effect::Claim { write: Write::Read { .. }, .. } | Effect::LookAtService { .. } => {
                 (Err(Failure::NotSent), Vec::new())
             }
@@ -287,7 +287,7 @@ impl PlannerRig {
     }
 }
 
-/// What the watch tells of a Service.
+/// The watch's news of a Service.
 fn watched(service: &Service) -> Vec<News> {
     let key = ObjectKey::of(&service.metadata);
     let version = Version::of(&service.metadata);

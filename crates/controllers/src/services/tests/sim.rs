@@ -1,9 +1,9 @@
 //! A small API server and any number of operators with stale caches, for tests of the planner.
 //!
-//! Every step is one thing that can really happen: a watch delivers an event late, a call takes
-//! hold, its answer arrives or is lost, an operator dies between two writes, a user changes his
-//! mind. The operators are the real planner; only the calls are played here, by the same rules of
-//! uniqueness and versions that the API server enforces.
+//! Every step is one thing that can really happen: a watch delivers an event late, a call succeeds, its
+//! answer arrives or is lost, an operator dies between two writes, a user changes a Service. The operators
+//! are the real planner; only the calls are simulated here, by the same rules of uniqueness and versions that
+//! the API server enforces.
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -30,23 +30,23 @@ use crate::{
 
 mod cluster;
 
-/// After so many rounds in which something happened, something always will.
+/// If something still happens after this many rounds, it never ends.
 const ROUNDS: usize = 2000;
 
 /// A call of one operator.
 #[derive(Clone, Debug)]
 struct Call {
     effect: Effect,
-    /// What the first half of a release read: the Service, if it is one that can hold addresses.
+    /// The result of a release's live read: the Service, if it is one that can hold addresses.
     read: Option<Box<[ServiceView]>>,
-    /// What the server answered, once it has taken hold.
+    /// The server's answer, once the call was carried out.
     result: Option<Result<Answer, Failure>>,
 }
 
 /// How long an operator waits for Services that it never saw.
 const ORPHAN_GRACE: Duration = Duration::from_secs(3);
 
-/// One operator: a planner with stale caches and calls under way.
+/// One operator: a planner with stale caches and calls in flight.
 #[derive(Debug)]
 pub(in crate::services) struct Operator {
     planner: Planner,
@@ -63,12 +63,12 @@ impl Default for Operator {
     }
 }
 
-/// Everything together.
+/// The whole simulation: one cluster and its operators.
 #[derive(Debug, Default)]
 pub(in crate::services) struct Sim {
     pub(in crate::services) cluster: Cluster,
     pub(in crate::services) operators: Vec<Operator>,
-    /// Calls whose sender is dead or has given up, which may still take hold.
+    /// Calls whose sender is dead or has given up, which may still be carried out.
     strays: Vec<Call>,
     clock: Duration,
 }
@@ -78,7 +78,7 @@ impl Sim {
         Self { operators: (0..operators).map(|_| Operator::default()).collect(), ..Self::default() }
     }
 
-    /// The same, in a cluster whose pools have their Services shown there.
+    /// The same, in a cluster whose pools publish addresses in that place.
     pub(in crate::services) fn showing_in(place: Place, operators: usize) -> Self {
         let mut sim = Self::new(operators);
         sim.cluster.place = place;
@@ -90,7 +90,7 @@ impl Sim {
         Now { wall: Timestamp::from_second(seconds).unwrap(), uptime: self.clock }
     }
 
-    /// Says what all operators do about what repair finds.
+    /// Sets how all operators treat the findings of repair.
     pub(in crate::services) fn set_mode(&mut self, repair: RepairMode) {
         for operator in &mut self.operators {
             operator.planner = Planner::new(Settings {
@@ -101,7 +101,7 @@ impl Sim {
         }
     }
 
-    /// Says what namespaces see and get of each other.
+    /// Sets what namespaces see and get of each other.
     pub(in crate::services) fn set_tenancy(&mut self, tenancy: Tenancy) {
         for operator in 0..self.operators.len() {
             let settings = Settings { orphan_grace: ORPHAN_GRACE, tenancy, ..Settings::default() };
@@ -112,7 +112,7 @@ impl Sim {
         }
     }
 
-    /// Plans, and says how many events come of that; everything else must be at rest.
+    /// Plans, and returns how many events come of that; everything else must be at rest.
     pub(in crate::services) fn events_planned(&mut self, operator: usize) -> usize {
         let now = self.now();
         let mut plan = Plan::default();
@@ -126,7 +126,7 @@ impl Sim {
         self.operators[operator].planner.counted().clone()
     }
 
-    /// What a clock on the wall says.
+    /// The wall clock.
     pub(in crate::services) fn wall(&self) -> Timestamp {
         self.now().wall
     }
@@ -226,7 +226,7 @@ impl Sim {
         operator.cursors.insert(kind, cluster.history.len());
     }
 
-    /// The ranges from which the cluster gives `ClusterIPs` are these from now on, and all operators know.
+    /// Sets the ranges from which the cluster gives `ClusterIPs`, and tells all operators.
     pub(in crate::services) fn set_service_ranges(&mut self, ranges: &str) {
         let ranges: AddrSet = ranges
             .split_whitespace()
@@ -239,7 +239,7 @@ impl Sim {
         }
     }
 
-    /// Who outside the ledger has addresses, as far as an operator remembers.
+    /// The number of objects outside the ledger that have addresses, as far as an operator remembers.
     pub(in crate::services) fn remembered_foreign_addresses(&self, operator: usize) -> usize {
         self.operators[operator]
             .planner
@@ -250,7 +250,7 @@ impl Sim {
             .sum()
     }
 
-    /// A watch delivers its next events, up to `count`; says whether there were any.
+    /// A watch delivers its next events, up to `count`; returns whether there were any.
     pub(in crate::services) fn deliver(
         &mut self,
         operator: usize,
@@ -273,7 +273,7 @@ impl Sim {
         left < count
     }
 
-    /// An operator plans; its effects become calls under way.
+    /// An operator plans; its effects become calls in flight.
     pub(in crate::services) fn plan(&mut self, operator: usize) -> usize {
         let now = self.now();
         let operator = &mut self.operators[operator];
@@ -286,7 +286,7 @@ impl Sim {
         count
     }
 
-    /// Whether an operator counts on something happening to the claim on an address.
+    /// Whether an operator has a call about the claim on an address in flight.
     pub(in crate::services) fn is_in_flight(&self, operator: usize, addr: IpAddr) -> bool {
         self.operators[operator].planner.world().is_in_flight(addr)
     }
@@ -295,7 +295,7 @@ impl Sim {
         self.operators[operator].calls.len()
     }
 
-    /// The call under way that publishes what a Service shows or says.
+    /// The call in flight that writes a Service's addresses or conditions.
     pub(in crate::services) fn publication(&self, operator: usize, of: &str) -> Option<usize> {
         let about = |effect: &Effect| {
             matches!(
@@ -311,12 +311,12 @@ impl Sim {
         &self.operators[operator].events
     }
 
-    /// A call takes its next step on the server: a release first reads, then deletes.
+    /// The server carries out the next step of a call: a release first reads, then deletes.
     pub(in crate::services) fn take_hold(&mut self, operator: usize, call: usize) {
         step(&mut self.cluster, &mut self.operators[operator].calls[call]);
     }
 
-    /// An operator gets the answer to a call that has taken hold.
+    /// An operator gets the answer to a call that was carried out.
     pub(in crate::services) fn answer(&mut self, operator: usize, call: usize) {
         let now = self.now();
         let operator = &mut self.operators[operator];
@@ -328,8 +328,8 @@ impl Sim {
         operator.planner.on_report(Report { effect: call.effect, result }, now);
     }
 
-    /// An operator plans, and every call is answered at once: by `server`, or as the cluster does
-    /// where that says nothing.
+    /// An operator plans, and every call is answered at once: by `server`, or by the cluster where `server`
+    /// gives no answer.
     pub(in crate::services) fn play(
         &mut self,
         operator: usize,
@@ -349,8 +349,8 @@ impl Sim {
         }
     }
 
-    /// The answer is lost, or the call itself: the operator does not know. The call may still take
-    /// hold much later.
+    /// The answer is lost, or the call itself: the operator does not know which. The call may still be
+    /// carried out much later.
     pub(in crate::services) fn lose(&mut self, operator: usize, call: usize) {
         let now = self.now();
         let operator = &mut self.operators[operator];
@@ -363,7 +363,7 @@ impl Sim {
         operator.planner.on_report(report, now);
     }
 
-    /// A call of a dead or impatient operator takes hold after all.
+    /// A call of a dead or impatient operator is carried out after all.
     pub(in crate::services) fn stray(&mut self, pick: usize) {
         if self.strays.is_empty() {
             return;
@@ -375,7 +375,7 @@ impl Sim {
         }
     }
 
-    /// An operator dies, and another is started in its place; what it had sent may still happen.
+    /// An operator dies, and another is started in its place; calls it had sent may still be carried out.
     pub(in crate::services) fn crash(&mut self, operator: usize) {
         let dead = std::mem::take(&mut self.operators[operator]);
         self.strays.extend(dead.calls.into_iter().filter(|call| call.result.is_none()));
@@ -396,7 +396,7 @@ impl Sim {
         self.strays.clear();
         for _ in 0..ROUNDS {
             let busy = self.round();
-            // Repair comes round again for ever.
+            // Repair runs again for ever.
             let soon = self.clock + Duration::from_mins(2);
             let due = |operator: &Operator| operator.planner.next_due().is_some_and(|at| at < soon);
             let due = self.operators.iter().any(due);
@@ -418,7 +418,7 @@ impl Sim {
         );
     }
 
-    /// Everything that can happen now happens once; says whether anything did.
+    /// Everything that can happen now happens once; returns whether anything did.
     fn round(&mut self) -> bool {
         let mut busy = false;
         for operator in 0..self.operators.len() {
@@ -441,7 +441,7 @@ impl Sim {
         busy
     }
 
-    /// Services that want an address and have none, though one of a pool is free.
+    /// Services that want an address and have none, though an address of a pool is free.
     pub(in crate::services) fn starved(&self) -> Vec<ObjectKey> {
         let free = self.cluster.pools.values().any(|view| {
             view.pool.as_ref().is_ok_and(|pool| {

@@ -24,7 +24,7 @@ fn a_new_one_gets_an_address_and_a_copy_step_by_step() {
     assert_eq!(original.spec.as_ref().unwrap().external_ips, None, "untouched");
 }
 
-/// What the documents of the original say about its example groups.
+/// What the original operator's documents say about its example groups.
 #[test]
 fn addresses_are_given_as_the_examples_say() {
     let mut cluster = Cluster::new();
@@ -75,7 +75,7 @@ fn addresses_are_given_as_the_examples_say() {
     assert_eq!(cluster.state("shop/last"), none);
     assert!(!cluster.vip("shop/last").is_held(), "nothing to hold");
 
-    // Whoever waits is served when an address becomes free.
+    // A waiter is served when an address becomes free.
     delete(&mut cluster, "shop/b");
     cluster.settle();
     assert!(!cluster.has_vip("shop/b"));
@@ -131,7 +131,7 @@ fn whatever_was_interrupted_is_resumed() {
         assert_eq!(cluster.vip("shop/web").status.ip.as_deref(), Some("10.0.0.5"), "{case}");
         assert!(!cluster.trace.contains(&"take"), "{case}");
     }
-    // The text of the owner has no kind: this one is the Service's of the same name.
+    // The owner's text has no kind: this one means the Service of the same name.
     let mut cluster = Cluster::new();
     cluster.mapping("g1", "10.0.0.0/29", &[]).service(service("web"));
     cluster.claim("10.0.0.5", &json!({"ipgroup": "g1"}), "shop/web", &json!({}));
@@ -238,7 +238,7 @@ fn deletion_takes_the_copy_then_the_claim_then_the_finalizers() {
     assert_eq!(cluster.trace, ["drop_copy", "release", "finalizers"]);
     assert!(!cluster.has_vip("shop/web"));
 
-    // What is gone already is no reason to stop.
+    // A copy and a claim that are gone already do not stop the deletion.
     let mut cluster = valid();
     cluster.remove_service("shop/web-keepalived-clone");
     cluster.remove_claim("10.0.0.1");

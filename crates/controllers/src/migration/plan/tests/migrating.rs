@@ -65,10 +65,10 @@ fn a_service_takes_over_without_a_gap() {
 }
 
 type Change = fn(&mut Cluster);
-/// What is in the way, what is then said, and how it goes away.
+/// The name of an obstacle, how it arises, the state and message it leads to, and how it is removed.
 type Obstacle = (&'static str, Change, (&'static str, &'static str), Change);
 
-/// Everything that was there is still there, and goes on when the obstacle is gone.
+/// Everything that was there is still there, and the migration goes on when the obstacle is gone.
 fn overcomes((case, obstruct, said, clear): Obstacle) {
     let mut cluster = valid();
     obstruct(&mut cluster);
@@ -253,7 +253,7 @@ fn what_is_done_already_is_not_done_again() {
     }
 }
 
-/// A migration that cannot be finished, because nobody may make its Service a `LoadBalancer`.
+/// A migration that cannot be finished, because the API server refuses to make its Service a `LoadBalancer`.
 fn half_way() -> Cluster {
     let mut cluster = valid();
     cluster.group("p", "10.0.0.0/29", &[]);
@@ -263,7 +263,7 @@ fn half_way() -> Cluster {
     cluster
 }
 
-/// Another operator that does not know the `VirtualIP` may think that the claim is left over.
+/// Another operator that does not know the `VirtualIP` may take the claim for a leftover.
 #[test]
 fn a_holder_that_was_taken_out_of_a_kept_claim_is_put_back() {
     let mut cluster = half_way();
@@ -307,7 +307,7 @@ fn what_the_allocator_says_about_the_service_is_said_here_too() {
     let mut cluster = valid();
     cluster.group("p", "10.0.0.0/29", &[]);
     annotate(&mut cluster, "shop/web");
-    // Up to where the Service waits for the allocator, which this cluster does not have.
+    // Up to the point where the Service waits for the allocator, which this cluster does not have.
     for _ in 0..5 {
         let vip = cluster.vip("shop/web").clone();
         let step = crate::migration::plan::plan(&cluster.world, &vip).unwrap();
@@ -328,7 +328,7 @@ fn what_the_allocator_says_about_the_service_is_said_here_too() {
     assert_eq!(cluster.state("shop/web"), ("Migrating: assigning original IP", said));
 }
 
-/// Two operators at once may both hand over; then one of them has to go back.
+/// Two operators at once may both hand over the claim; then one of them has to go back.
 #[test]
 fn a_claim_that_was_handed_over_in_vain_comes_back() {
     let mut cluster = half_way();
@@ -370,7 +370,7 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
     assert!(cluster.get_service("shop/web-keepalived-clone").is_none());
     assert_eq!(cluster.gaps, []);
 
-    // And if the Service goes, nobody is left to finish for.
+    // If the Service is gone, there is nothing to finish.
     let without_service = || {
         let mut cluster = half_way();
         cluster.remove_service("shop/web");
@@ -383,7 +383,7 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
     assert_eq!(whose(&cluster, "10.0.0.1"), "Service shop/web", "left to the allocator");
     assert_eq!(cluster.world.claims.get(&addr).unwrap().reserved, None, "to be released");
 
-    // The allocator may have taken the Service out of the claim before.
+    // The allocator may have removed the Service from the claim before.
     let mut cluster = without_service();
     cluster.remove_claim("10.0.0.1");
     let kept = json!({"use": "Reserved", "reservedFor": {"namespace": "shop", "name": "web"}});
@@ -394,7 +394,7 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
     assert!(cluster.world.claims.get(&addr).is_none(), "nobody else would release it");
 }
 
-/// An alias or a headless Service in the place of one that the claim has passed to.
+/// An alias or a headless Service in the place of the Service that got the claim.
 #[test]
 fn a_claim_that_was_handed_to_a_service_that_can_have_no_address_comes_back() {
     for (pointer, value) in [("/spec/clusterIP", "None"), ("/spec/type", "ExternalName")] {

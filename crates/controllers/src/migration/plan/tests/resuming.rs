@@ -1,4 +1,4 @@
-//! From every state in which the original, or we, may have been interrupted.
+//! Migrations resumed from every state in which the original operator or Landfall may have been interrupted.
 
 use landfall_api::virtualip::State;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Services that show their addresses in an annotation, where their users write as well.
+//! Services whose addresses are published in an annotation, which their users write as well.
 
 use landfall_api::kube_vip::{Leases, Scope};
 use landfall_ipam::Family;
@@ -23,7 +23,7 @@ fn edited(change: impl FnOnce(&mut ServiceView)) -> Sim {
     sim
 }
 
-/// What the spec asks for beside what stands in the annotation.
+/// The spec asks for another address than the annotation names.
 fn spec_contradicts_annotation(view: &mut ServiceView, asked: &str) {
     view.request = Request::Addresses(vec![ip(asked)]);
     view.spec_contradicts_annotation = true;
@@ -181,7 +181,7 @@ fn a_family_that_is_given_up_goes_unless_its_user_wrote_the_address() {
     assert_eq!(sim.cluster.writes, ["annotate", "release"]);
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
 
-    // Also when its claims are written again.
+    // Even when its claims are written again.
     let mut sim = with_both(false);
     sim.cluster.edit_service("shop/web", |stored| stored.view.shows = vec![ip("10.0.0.0")]);
     sim.cluster.edit_service("shop/web", |stored| stored.view.shows = both.map(ip).to_vec());
@@ -191,7 +191,7 @@ fn a_family_that_is_given_up_goes_unless_its_user_wrote_the_address() {
     assert_eq!(sim.cluster.claims[&ip("fd00::")].pool, None);
 }
 
-/// It would be announced again the moment it became a `LoadBalancer` again.
+/// The address would be announced again as soon as the Service became a `LoadBalancer` again.
 #[test]
 fn what_is_annotated_goes_before_the_address_is_given_up() {
     let mut sim = annotated();
@@ -213,7 +213,7 @@ fn who_moves_from_the_status_to_the_annotation_leaves_nothing_behind() {
     sim.cluster.create_service("shop/web");
     sim.settle();
     assert_eq!(sim.cluster.writes, ["take", "publish"]);
-    // Its pool goes; what it shows stays where it is.
+    // Its pool goes; the address it shows stays published.
     sim.cluster.writes.clear();
     sim.cluster.delete_pool(&group);
     sim.settle();
@@ -233,7 +233,7 @@ fn who_moves_from_the_status_to_the_annotation_leaves_nothing_behind() {
     assert_eq!(sim.cluster.wrongs, Vec::<String>::new());
 }
 
-/// Only what stands in the annotation itself is its user's to mend before anybody writes there.
+/// Only an unreadable annotation must be fixed by its user before the planner writes to it.
 #[test]
 fn whoever_clashes_leaves_though_what_it_asks_for_makes_no_sense() {
     let mut sim = running_in(Place::Annotation, 1);
@@ -364,7 +364,7 @@ fn what_a_pool_excludes_is_nobodys_also_beyond_the_pools() {
     assert_eq!(shown_by(&sim, "shop/may-not"), [] as [&str; 0]);
 }
 
-/// From then on it is of the pool, for all who have it.
+/// From then on it counts as an address of the pool for all its holders.
 #[test]
 fn who_joins_what_was_taken_of_no_pool_has_it_count_for_the_others_at_once() {
     let mut sim = running_in(Place::Annotation, 1);
@@ -403,7 +403,7 @@ fn a_clean_up_whose_answer_is_lost_still_frees_the_address() {
     assert_eq!(sim.plan(0), 1, "what it showed goes first");
     sim.take_hold(0, 0);
     sim.lose(0, 0);
-    // It is planned before the watch tells that it did happen.
+    // The planner plans before the watch tells that the write did happen.
     assert_eq!(sim.plan(0), 0);
     sim.quiet();
     assert_eq!(sim.cluster.writes, ["clean_up", "release"]);

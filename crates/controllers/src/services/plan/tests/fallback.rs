@@ -1,4 +1,4 @@
-//! Pools that others are asked after, and pools that only those are served from who name them.
+//! Pools that serve as a fallback for others, and pools that serve only Services that name them.
 
 use landfall_api::kube_vip::Scope;
 
@@ -13,8 +13,8 @@ fn put(sim: &mut Sim, name: &str, ranges: &str, change: impl FnOnce(&mut PoolVie
     sim.cluster.put_pool(&PoolName::new(name), change);
 }
 
-/// One address for the namespace `shop` alone, a free one that everybody else announces, and one for
-/// all.
+/// One address for the namespace `shop` alone, a pool with free addresses that is published in the status,
+/// and one fallback address for all.
 fn falling_back(falls_back: bool) -> Sim {
     let mut sim = running_in(Place::Annotation, 1);
     sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| view.place = Place::Status);
@@ -156,7 +156,7 @@ fn a_pool_on_request_that_cannot_be_used_is_in_nobodys_way() {
     });
     sim.settle();
     assert_eq!(condition_of(&sim, "shop/b").1, "PoolInvalid");
-    // Nor does it make anybody one of those who may ask for what no pool has.
+    // Nor does such a pool let a Service ask for an address outside every pool.
     sim.cluster.delete_pool(&PoolName::new(ALL));
     sim.cluster.create_service("shop/c");
     sim.cluster.edit_service("shop/c", |stored| {
@@ -166,8 +166,8 @@ fn a_pool_on_request_that_cannot_be_used_is_in_nobodys_way() {
     assert_eq!(condition_of(&sim, "shop/c").1, "OutsideEveryPool");
 }
 
-/// Who is announced from the annotation may ask for what no pool has; a Service of the same namespace
-/// that names an `IPGroup` is not.
+/// A Service announced from the annotation may ask for an address outside every pool; a Service of the same
+/// namespace that names an `IPGroup` may not.
 #[test]
 fn what_is_meant_for_a_service_that_names_pools_is_one_of_these() {
     for (pools, reason) in [(None, "OutsidePool"), (Some("IPGroup/a"), "OutsideEveryPool")] {

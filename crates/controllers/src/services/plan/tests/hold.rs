@@ -1,16 +1,16 @@
-//! Whose turn it is does not depend on whose calls are answered first.
+//! The oldest waiter is served first, in whichever order calls are answered.
 
 use super::*;
 
-/// Another pool that serves them and has nothing, either: all that wait have that to say, too.
+/// Adds another pool that serves the waiters and is full: the condition of every waiter changes.
 fn have_them_say_more(sim: &mut Sim) {
     sim.cluster.set_pool("IPGroup/b", "10.1.0.0", "10.1.0.0");
     sim.deliver(0, Kind::Pools, 9);
     sim.plan(0);
 }
 
-/// Two wait for an address in a pool that is full. It is made wider while their conditions are being
-/// written, and the younger one's call ends first.
+/// Two Services wait for an address of a full pool. It is made larger while their conditions are being
+/// written, and the call of the younger Service ends first.
 fn there_is_more_and_the_young_one_is_answered() -> Sim {
     let mut sim = running(1);
     for key in ["shop/0", "shop/1", "shop/2", "shop/3", "shop/z-old", "shop/a-young"] {

@@ -22,17 +22,17 @@ fn a_service_that_asks_for_another_pool_moves_there_before_it_leaves() {
     let (_, reason, message) = condition_of(&sim, "shop/web");
     assert_eq!(reason, "PoolUnknown");
     assert!(message.starts_with("keeps 10.0.1.0"), "{message}");
-    // It is moved as soon as it can be.
+    // The Service is moved as soon as possible.
     sim.cluster.set_pool("IPGroup/missing", "10.0.2.0", "");
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.2.0"]);
     assert_eq!(condition_of(&sim, "shop/web").1, "Allocated");
     assert_eq!(sim.cluster.claims.len(), 1);
-    // A pool that has its address is as good as the one that gave it.
+    // A pool that covers its address is as good as the one that gave it.
     sim.cluster.set_pool("IPGroup/wide", "10.0.2.0-10.0.2.9", "");
     ask(&mut sim, &["IPGroup/wide"]);
     assert_eq!(sim.cluster.writes, [] as [&str; 0]);
-    // Words of another program say where it gets an address, and move none.
+    // Another program's annotation decides where a Service gets an address, and moves no address.
     sim.cluster.edit_service("shop/web", |stored| stored.view.pools_left = true);
     ask(&mut sim, &["IPGroup/b"]);
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.2.0"]);

@@ -103,7 +103,7 @@ fn a_pool_over_the_unspecified_address_gives_no_lease() {
     sim.settle();
     let said = condition_of(&sim, "shop/asks").2;
     assert!(said.starts_with("0.0.0.0 is the unspecified address and never given"), "{said}");
-    // One that was given it as a lease by mistake gets an address.
+    // A Service that shows it by mistake, as if from DHCP, gets an address.
     sim.cluster.create_service("shop/mistaken");
     sim.cluster.edit_service("shop/mistaken", |stored| stored.view.shows = vec![ip("0.0.0.0")]);
     sim.settle();

@@ -1,4 +1,4 @@
-//! Two pools over one range.
+//! Two pools that cover one range.
 
 use landfall_api::{FamilyCount, condition};
 
@@ -39,7 +39,7 @@ fn an_address_counts_as_used_where_it_was_given_whatever_pools_come_and_go() {
     let mut sim = running(1);
     sim.cluster.create_service("shop/web");
     sim.settle();
-    // Asked first from now on, but it did not give the address.
+    // This pool is asked first from now on, but it did not give the address.
     let first = PoolName::new("IPGroup/first");
     sim.cluster.set_pool(first.as_str(), "10.0.0.0-10.0.0.3", "");
     sim.cluster.put_pool(&first, |view| view.pool.as_mut().unwrap().priority = 1);
@@ -51,7 +51,7 @@ fn an_address_counts_as_used_where_it_was_given_whatever_pools_come_and_go() {
     sim.cluster.delete_service("shop/web");
     sim.settle();
     assert_eq!((used(&sim, "IPGroup/a"), used(&sim, "IPGroup/first")), ("0".into(), "1".into()));
-    // The giver does not have it any more: it counts for the pool that does.
+    // The giver no longer covers the address: it counts for the pool that does.
     sim.cluster.set_pool(first.as_str(), "10.0.0.9", "");
     sim.settle();
     assert_eq!((used(&sim, "IPGroup/a"), used(&sim, "IPGroup/first")), ("1".into(), "0".into()));

@@ -1,12 +1,12 @@
-//! How often something is tried that does not succeed.
+//! Failing calls are retried at growing intervals.
 
 use super::*;
 use crate::{call::Failure, engine::Call as _, ledger, object::Version, services::effect::Answer};
 
-/// A moment as short as news and answers are apart on a real network.
+/// A step as short as the time between news and answers on a real network.
 const STEP: Duration = Duration::from_millis(80);
 
-/// Calls in so much time, by what they are, while `server` answers.
+/// The calls made in this time, by kind, while `server` answers.
 fn calls_during(
     sim: &mut Sim,
     time: Duration,
@@ -71,7 +71,7 @@ fn a_claim_that_answers_conflict_is_released_less_and_less_often() {
     assert!(sim.cluster.claims.is_empty());
 }
 
-/// Another program takes off the claim on which terms the Service has the address.
+/// Another program removes from the claim the terms on which the Service has the address.
 #[test]
 fn a_claim_that_another_program_keeps_rewriting_is_written_with_patience() {
     let mut sim = served();
@@ -129,7 +129,7 @@ fn what_the_server_throttles_is_tried_again_when_it_says_and_nothing_is_read_in_
 fn looks_that_fail_are_a_minute_apart_in_the_end() {
     let unknown = || Err(Failure::Unknown("no answer".to_owned()));
     let minutes = Duration::from_mins(10);
-    // What became of a claim, and what became of a Service.
+    // The outcome of a write to a claim, and of a write to a Service.
     for case in ["take", "publish"] {
         let mut sim = running(1);
         sim.cluster.create_service("shop/web");

@@ -4,7 +4,7 @@ use landfall_ipam::{Family, Terms};
 
 use super::*;
 
-/// Another program, or an operator that knows other pools, undoes whatever we write.
+/// Another program, or an operator that knows other pools, undoes every write of ours.
 #[test]
 fn whoever_keeps_undoing_what_we_write_is_met_with_patience() {
     let mut sim = running(1);
@@ -270,7 +270,7 @@ fn whoever_requires_both_families_keeps_what_it_has_until_it_can_have_both() {
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
     assert_eq!(says(&sim, "shop/web"), refused("FamilyMissing"));
-    // Nor does it lose what it came with.
+    // Nor does it lose the address that it had at first.
     sim.cluster.edit_service("shop/web", |stored| stored.view.request = Request::Any);
     sim.settle();
     sim.cluster.delete_claim(ip("10.0.0.0"));
@@ -378,7 +378,7 @@ fn whoever_asks_for_an_address_is_woken_by_each_pool_that_could_give_it() {
     assert_eq!(shown_by(&sim, "shop/asks"), ["10.0.0.2"]);
 }
 
-/// Everybody who has an address.
+/// Every Service that has an address.
 fn served(sim: &Sim) -> Vec<String> {
     let all = shown(sim).into_iter().filter(|(_, addrs)| !addrs.is_empty());
     all.map(|(key, _)| key).collect()

@@ -1,11 +1,11 @@
-//! What repair finds, in which order it reports and fixes, and when it only reports.
+//! Inconsistencies that repair finds, the order in which it reports and fixes them, and when it only reports.
 
 use landfall_api::{Finding, condition};
 
 use super::{super::RepairMode, *};
 use crate::services::{status::holder_now, tests::fixtures::service};
 
-/// A cluster with one pool in which nothing has been looked at yet.
+/// A cluster with one pool that no operator has listed yet.
 fn untouched(mode: RepairMode) -> Sim {
     let mut sim = Sim::new(1);
     sim.set_mode(mode);
@@ -18,12 +18,12 @@ fn show(sim: &mut Sim, key: &str, addrs: &[&str]) {
     sim.cluster.edit_service(key, |stored| stored.view = stored.view.clone().showing(addrs));
 }
 
-/// Who once had the name of a Service.
+/// An earlier Service of the same name.
 fn former(key: &str) -> HolderEntry {
     HolderEntry { uid: Some("former".into()), ..holder_now(&service(key)) }
 }
 
-/// What the pool says: whether all is well, and if not what is wrong first.
+/// The pool's condition about consistency: whether all is well, and if not the first finding.
 fn consistent(sim: &Sim) -> Option<(String, String)> {
     let status = sim.cluster.pool_status("IPGroup/a");
     let said = condition::get(&status.conditions, "Consistent")?;
@@ -32,7 +32,7 @@ fn consistent(sim: &Sim) -> Option<(String, String)> {
 
 type Story = fn(&mut Sim);
 
-/// Each kind, how it comes about, and the writes that fix it.
+/// Each kind of finding, how it arises, and the writes that fix it.
 const KINDS_FOUND: [(Finding, Story, &[&str]); 7] = [
     (Finding::ShownWithoutClaim, |sim| show(sim, "shop/web", &["10.0.0.2"]), &["take"]),
     (
@@ -61,7 +61,7 @@ const KINDS_FOUND: [(Finding, Story, &[&str]); 7] = [
             show(sim, "shop/a", &["10.0.0.2"]);
             show(sim, "shop/b", &["10.0.0.2"]);
         },
-        // Both are told; nobody is moved.
+        // Both are told; neither is moved.
         &["take", "publish", "publish"],
     ),
     (
@@ -86,7 +86,7 @@ fn each_kind_is_reported_before_it_is_mended() {
         assert_eq!(sim.counted(0).get(&finding), Some(&1), "{finding}");
         sim.settle();
         assert_eq!(sim.cluster.writes, fixes, "{finding}");
-        // The first thing that was written is the pool's word for it, if a pool is concerned.
+        // The first write is the pool's report of the finding, if a pool is concerned.
         let said = sim.cluster.said_first("IPGroup/a");
         if finding != Finding::FinalizerLeft {
             assert!(said.contains("10.0.0.2"), "{finding}: {said}");

@@ -1,4 +1,4 @@
-//! Several Services on one address.
+//! Several Services that share one address.
 
 use jiff::SignedDuration;
 use landfall_ipam::Family;
@@ -76,7 +76,7 @@ fn without_another_address_whoever_clashes_is_told_and_shows_none() {
     assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.0"]);
     let (_, reason, _) = condition_of(&sim, "shop/a");
     assert_eq!(reason, "Exhausted");
-    // Out of the way again, it joins again.
+    // Once its port no longer clashes, it joins again.
     share(&mut sim, "shop/a", "k", 80);
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"]);
@@ -98,7 +98,7 @@ fn a_holder_that_is_gone_takes_no_address_from_the_others() {
     sim.cluster.create_service("shop/gone");
     sim.cluster.create_service("shop/web");
     sim.settle();
-    // As nobody but a person would write it: two holders, and no word of sharing.
+    // As only a person would write it: two holders without sharing terms.
     sim.cluster.edit_service("shop/gone", |stored| stored.view.shows = vec![ip("10.0.0.1")]);
     let both: Vec<_> = ["10.0.0.0", "10.0.0.1"]
         .iter()
@@ -125,7 +125,7 @@ fn a_quota_counts_a_shared_address_once() {
     assert_eq!(condition_of(&sim, "shop/c").1, "QuotaExceeded");
 }
 
-/// Lets one operator work until it has nothing left to do; the other's watches stand still.
+/// Lets one operator work until it has nothing left to do; the other's watches deliver nothing.
 fn work(sim: &mut Sim, operator: usize) {
     loop {
         let news: Vec<_> = KINDS.map(|kind| sim.deliver(operator, kind, usize::MAX)).into();
@@ -154,7 +154,7 @@ fn a_disagreement_that_is_over_takes_no_address_away() {
     share(&mut sim, "shop/blue", "k", 443);
     sim.settle();
     assert_eq!(sim.cluster.claims[&ip("10.0.0.0")].services().len(), 2);
-    // Red does not want to share any more, loses the address, and has it alone when blue is gone.
+    // Red no longer wants to share, loses the address, and has it alone when blue is gone.
     sim.cluster.edit_service("shop/red", |stored| stored.view.terms = None);
     work(&mut sim, 0);
     assert_eq!(shown_by(&sim, "shop/red"), [] as [&str; 0]);
@@ -177,7 +177,8 @@ fn a_disagreement_that_is_over_takes_no_address_away() {
     assert_eq!(shown_by(&sim, "shop/red"), ["10.0.0.0"]);
 }
 
-/// A quota may be all that keeps it from joining, though no pool says so: this one gives only who asks.
+/// A quota may be all that keeps a Service from joining, though the pool, which gives on request only, does
+/// not say so.
 #[test]
 fn who_could_share_is_served_when_its_namespace_holds_less() {
     let mut sim = running(1);
@@ -204,7 +205,7 @@ fn who_could_share_is_served_when_its_namespace_holds_less() {
     assert_eq!(shown_by(&sim, "shop/late"), shown_by(&sim, "shop/has"));
 }
 
-/// Somebody who joins an address takes it from nobody, and so it is no reason to wait with the other.
+/// A Service that joins an address takes it from no other, so the other need not wait for it.
 #[test]
 fn who_needs_both_families_gets_the_second_while_another_joins_the_first() {
     let mut sim = running(1);

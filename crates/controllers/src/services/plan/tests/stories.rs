@@ -1,11 +1,11 @@
-//! Random stories: operators that are stale, slow and mortal, and users who change their minds.
+//! Random stories: operators that are stale, slow or killed, and users who change their minds.
 
 use landfall_ipam::Terms;
 use proptest::prelude::*;
 
 use super::*;
 
-/// A step of a random story; numbers are taken modulo what there is.
+/// A step of a random story; numbers are taken modulo the number of choices.
 #[derive(Clone, Debug)]
 enum Step {
     Create(u8),
@@ -25,15 +25,15 @@ enum Step {
     Crash(u8),
     List(u8, u8),
     PassTime(u8),
-    /// An administrator keeps an address for a Service, or for any of the namespace, for a while or
-    /// for good.
+    /// An administrator reserves an address for a Service, or for any Service of the namespace, for a while
+    /// or for good.
     Reserve(u8, u8, u8),
     Retain(u8),
-    /// A user changes on which terms a Service shares: key, consent, port, traffic policy, or not at all.
+    /// A user changes a Service's sharing terms: key, consent, port, traffic policy, or none at all.
     Share(u8, u8),
     /// A replaced operator leaves its finalizer on a Service.
     LeaveFinalizer(u8),
-    /// Only in wild stories: a user writes what only operators should.
+    /// Only in wild stories: a user writes a status, which only operators should.
     HandEditStatus(u8, u8),
     DeleteClaim(u8),
 }
@@ -166,10 +166,10 @@ fn happen(sim: &mut Sim, step: &Step) {
         Step::PassTime(tenths) => sim.pass_time(Duration::from_millis(u64::from(*tenths) * 100)),
         Step::HandEditStatus(service, what) => {
             sim.cluster.edit_service(&name(*service), |stored: &mut Stored| {
-                // What a Service of a foreign class shows is for its own program to mend.
+                // The addresses of a Service of a foreign class are for its own program to fix.
                 if stored.load_balancer && stored.view.class.is_none() {
                     let old = std::mem::replace(&mut stored.view.shows, vec![addr(*what)]);
-                    // Of an annotation the spec says the same until somebody edits only one of them.
+                    // The spec agrees with an annotation until a user edits only one of them.
                     if stored.view.place == Place::Annotation && what % 2 == 0 && !old.is_empty() {
                         stored.view.spec_contradicts_annotation = old != stored.view.shows;
                         stored.view.request = Request::Addresses(old);
@@ -192,9 +192,9 @@ proptest! {
     // 256 stories unless PROPTEST_CASES says more.
     #![proptest_config(ProptestConfig { max_shrink_iters: 3_000, ..ProptestConfig::default() })]
 
-    /// Any number of operators, stale, slow, crashing, with lost answers, against users who change
-    /// their minds: at no moment does a Service show an address whose claim does not name it, and
-    /// in the end nothing is leaked and everyone who can be served is.
+    /// Any number of operators, stale, slow, crashing, with lost answers, against users who change their
+    /// minds: at no moment does a Service show an address whose claim does not name it, and in the end
+    /// nothing is leaked and every Service that can be served is.
     #[test]
     fn no_address_is_ever_doubled(
         place in prop_oneof![Just(Place::Status), Just(Place::Annotation)],
@@ -225,14 +225,14 @@ proptest! {
         sim.settle();
         prop_assert_eq!((shown(&sim), said(&sim)), before);
         prop_assert_eq!(&sim.cluster.writes[writes..], &[] as &[&str]);
-        // And repair, which judges by itself, has nothing to find.
+        // And repair, which judges independently, finds nothing.
         for operator in 0..operators {
             prop_assert_eq!(sim.counted(operator), BTreeMap::new());
         }
     }
 
-    /// The same while users write what only operators should: no promise for the moment, but in
-    /// the end ledger and Services agree again, unless two Services were made to show one address.
+    /// The same while users write fields that only operators should: nothing is promised at every moment, but
+    /// in the end ledger and Services agree again, unless two Services were made to show one address.
     #[test]
     fn what_users_break_is_mended(
         place in prop_oneof![Just(Place::Status), Just(Place::Annotation)],

@@ -1,4 +1,4 @@
-//! What replaced operators leave behind.
+//! Taking over the claims, addresses and finalizers that replaced operators leave behind.
 
 use super::*;
 use crate::{
@@ -6,13 +6,13 @@ use crate::{
     services::{status::holder_now, tests::fixtures::service},
 };
 
-/// A claim as the original operator wrote it: it names the Service, not which one of that name.
+/// A claim as the original operator wrote it: it has the Service's name, not its uid.
 fn legacy_claim(sim: &mut Sim, addr: &str, key: &str) {
     let holder = HolderEntry { uid: None, seen: None, legacy: true, ..holder_now(&service(key)) };
     sim.cluster.hold(ip(addr), vec![holder]);
 }
 
-/// A cluster that nobody has looked at yet.
+/// A cluster that no operator has listed yet.
 fn found() -> Sim {
     let mut sim = Sim::new(1);
     sim.cluster.set_pool("IPGroup/a", POOLS[0].0, POOLS[0].1);
@@ -100,7 +100,7 @@ fn a_service_that_we_saw_leave_is_not_waited_for_though_somebody_touches_its_cla
     assert_eq!(sim.cluster.claims.len(), 0);
 }
 
-/// In the middle of a migration the claim names a Service that is no `LoadBalancer` yet.
+/// In the middle of a migration the claim names a Service that is not a `LoadBalancer` yet.
 #[test]
 fn what_an_unfinished_virtual_ip_has_is_neither_released_nor_given() {
     let mut sim = found();
@@ -136,7 +136,7 @@ fn what_is_shown_stays_whatever_claims_the_original_forgot() {
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.2"]);
     assert_eq!(sim.cluster.writes, ["take", "release"]);
-    // But what we gave comes back when somebody else changes what is shown.
+    // But an address that we gave is published again if another program replaces it.
     sim.cluster.edit_service("shop/web", |stored| stored.view.shows = vec![ip("10.0.0.3")]);
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.2"]);

@@ -1,4 +1,4 @@
-//! What one tenant does is no other's business.
+//! One tenant's Services do not affect those of another.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn quota(sim: &mut Sim, per_namespace: i32) {
     pool(sim, |view| view.quota = Some(quota));
 }
 
-/// A user writes kube-vip's annotation on a Service, which may or may not mean anything.
+/// A user writes kube-vip's annotation on a Service, whether or not kube-vip is in use there.
 fn annotate(sim: &mut Sim, key: &str, addr: &str) {
     sim.cluster.edit_service(key, |stored| {
         let view = &mut stored.view;
@@ -182,7 +182,7 @@ fn a_request_is_not_proven_by_what_kube_vip_announces_before_it_is_answered() {
     sim.settle();
     assert_eq!(reason(&sim, "shop/web"), "NotSelected");
     assert!(sim.cluster.claims.is_empty());
-    // Another Service of that name is another matter.
+    // This does not hold for a later Service of that name.
     sim.cluster.delete_service("shop/web");
     sim.settle();
     sim.crash(0);
@@ -332,7 +332,7 @@ fn retained_addresses_count_for_the_quota_and_the_oldest_is_given_up_first() {
         sim.pass_time(Duration::from_secs(10));
         sim.settle();
     }
-    // The youngest is still kept for its Service.
+    // The youngest is still reserved for its Service.
     let kept: Vec<_> = sim.cluster.claims.values().filter_map(Claim::waits_for).collect();
     let names: Vec<_> = kept.iter().map(|kept| kept.name.clone().unwrap()).collect();
     assert_eq!(names.len(), 2);
@@ -361,7 +361,7 @@ fn retained_addresses_of_one_namespace_are_not_given_up_for_another() {
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
 }
 
-/// A Service with the sharing key of a program that had no other word for consent.
+/// A Service with the sharing key of a program that had no other way to express consent.
 fn inherited(sim: &mut Sim, key: &str, port: u16) {
     share(sim, key, "true", port);
     sim.cluster.edit_service(key, |stored| {
@@ -381,7 +381,7 @@ fn a_key_of_another_program_shares_within_its_namespace_unless_the_ledger_has_it
     assert_eq!(shown_by(&sim, "shop/a"), shown_by(&sim, "shop/b"));
     assert_ne!(shown_by(&sim, "shop/a"), shown_by(&sim, "evil/c"));
 
-    // What two namespaces share when we come stays so, also when a port changes, and nobody joins.
+    // Two namespaces that already share keep the address, even if a port changes, and no other may join.
     let mut sim = running(1);
     for (key, port) in [("shop/a", 80), ("other/b", 443)] {
         inherited(&mut sim, key, port);
@@ -431,7 +431,7 @@ fn services_that_share_against_todays_rules_keep_their_address_and_say_so() {
         assert_eq!(reason(&sim, key), "SharedAsBefore");
         assert!(message(&sim, key).contains("the same pods of one namespace"), "{key}");
     }
-    // A port more is no reason to move.
+    // An additional port is no reason to move.
     sim.cluster.edit_service("shop/a", |stored| {
         stored.view.terms.as_mut().map(Arc::make_mut).unwrap().ports.push("TCP/81".to_owned());
     });

@@ -1,18 +1,18 @@
-//! What users, administrators and time do in a random story, in a world small enough for everybody
-//! to be in everybody's way.
+//! The acts of users, administrators and time in a random story, in a world so small that Services often
+//! compete.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use landfall_ipam::{Family, Terms};
 use proptest::{prelude::*, sample::select};
 
-/// A fixed name of something: a Service, a pool, a namespace, a class.
+/// A fixed name of a Service, a pool, a namespace or a class.
 pub(super) type Name = &'static str;
 
 pub(super) const SERVICES: [Name; 7] =
     ["shop/a", "shop/b", "shop/c", "shop/d", "other/a", "other/b", "other/c"];
 pub(super) const POOLS: [Name; 3] = ["IPGroup/a", "IPGroup/b", "IPGroup/c"];
-/// One that nobody ever creates.
+/// A pool that is never created.
 const NO_POOL: Name = "IPGroup/none";
 pub(super) const NAMESPACES: [Name; 2] = ["shop", "other"];
 /// A class that pools may serve.
@@ -21,7 +21,7 @@ const CLASS: Name = "known.example/lb";
 const FOREIGN_CLASS: Name = "foreign.example/lb";
 pub(super) const NODES: [Name; 2] = ["n1", "n2"];
 
-/// Which families a Service has, in its own order.
+/// The families of a Service, in its own order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stack {
     V4,
@@ -42,13 +42,13 @@ impl Stack {
     }
 }
 
-/// Who is served from a pool without naming it.
+/// Which Services a pool serves that do not name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// Its namespace, before any other pool.
+    /// Those of its namespace, before any other pool.
     OfNamespace,
     Everybody,
-    /// Whoever has no other pool.
+    /// Those that no other pool serves.
     Rest,
     Nobody,
 }
@@ -76,26 +76,26 @@ pub(super) enum PoolEdit {
     /// Only for Services with the label.
     SomeServices(bool),
     Class(Option<Name>),
-    /// For each namespace, and another for `shop`.
+    /// For each namespace, and a different one for `shop`.
     Quota(Option<u32>, Option<u32>),
     /// Seconds.
     RetainFor(Option<i64>),
     Broken(bool),
     Rank(Rank),
-    /// Whether pools of a later rank help out.
+    /// Whether pools of a later rank serve as a fallback.
     FallsBack(bool),
     Scope(Option<Scope>),
 }
 
-/// One thing that happens.
+/// One act.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    /// Creates a Service, if it is not there, with these terms.
+    /// Creates a Service, if it does not exist, with these terms.
     Create(Name, Option<Terms>),
     Delete(Name),
-    /// Deleted, but somebody's finalizer still holds it.
+    /// Deletes a Service that another program's finalizer still holds.
     BeginDeletion(Name),
-    /// Deleted and created before anybody looks.
+    /// Deletes and creates a Service before the operator sees either.
     Recreate(Name),
     /// Makes it a `LoadBalancer` or not.
     Type(Name, bool),
@@ -108,7 +108,7 @@ pub(super) enum Act {
     LabelService(Name, bool),
     Share(Name, Option<Terms>),
     LabelNamespace(Name, bool),
-    /// Changes a pool, which is created if it is not there.
+    /// Changes a pool, which is created if it does not exist.
     EditPool(Name, PoolEdit),
     DeletePool(Name),
     Reserve {
@@ -119,12 +119,12 @@ pub(super) enum Act {
         /// Seconds from now.
         ends_in: Option<i64>,
     },
-    /// Deletes a reservation that nobody uses.
+    /// Deletes an unused reservation.
     Unreserve(IpAddr),
     /// A node has these addresses; without any it is gone.
     Node(Name, Vec<IpAddr>),
     PassTime(i64),
-    /// The operator dies and is started anew.
+    /// The operator dies and is started again.
     Restart,
 }
 
@@ -167,7 +167,7 @@ pub(super) fn v6(last: u8) -> IpAddr {
 const LAST_V4: u8 = 7;
 const LAST_V6: u8 = 3;
 
-/// Every address there is, and one of each family that no pool ever covers.
+/// Every address of the story, and one of each family that no pool ever covers.
 pub(super) fn addresses() -> Vec<IpAddr> {
     (0..=LAST_V4 + 1).map(v4).chain((0..=LAST_V6 + 1).map(v6)).collect()
 }
@@ -253,10 +253,10 @@ fn pool_edit() -> impl Strategy<Value = PoolEdit> {
     ]
 }
 
-/// Anything that may happen.
+/// Any act.
 ///
-/// Steps take an even number of seconds and what ends by itself ends at an odd one, so that nothing
-/// ends at the very moment at which somebody acts.
+/// Steps take an even number of seconds, and whatever expires does so at an odd one, so that nothing expires
+/// at the very moment of an act.
 pub(super) fn any_act() -> impl Strategy<Value = Act> {
     let asked = prop_oneof![
         2 => Just(vec![]),

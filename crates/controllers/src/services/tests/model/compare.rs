@@ -1,5 +1,4 @@
-//! What must hold after every step, told by comparing the cluster with the model and with itself a
-//! step before.
+//! The checks after every step: they compare the cluster with the model, and with itself one step before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +24,7 @@ pub(super) fn shown(sim: &Sim) -> Shown {
         .collect()
 }
 
-/// Nobody's address changes unless its owner asked for that.
+/// No Service's address changes unless its owner asked for that.
 pub(super) fn nobody_moved_without_reason(before: &Shown, sim: &Sim, act: &Act, after: &Model) {
     let now = shown(sim);
     for (name, had) in before {
@@ -57,7 +56,7 @@ pub(super) fn nobody_moved_without_reason(before: &Shown, sim: &Sim, act: &Act, 
                     Some(who)
                 }
                 Act::Stack(who, stack) => Some(who).filter(|_| !stack.families().contains(&family)),
-                // Whoever changes so that it clashes leaves.
+                // A Service whose change makes it clash leaves.
                 Act::Share(who, _) => Some(who).filter(|_| shared()),
                 Act::Create(..)
                 | Act::BeginDeletion(_)
@@ -80,7 +79,7 @@ pub(super) fn nobody_moved_without_reason(before: &Shown, sim: &Sim, act: &Act, 
     }
 }
 
-/// Ledger and Services agree, and nobody answers for another's port.
+/// Ledger and Services agree, and no two Services use one port of an address.
 pub(super) fn all_is_well(sim: &Sim) {
     let wrong = sim.cluster.violations();
     assert!(wrong.is_empty(), "{wrong:?}");
@@ -88,7 +87,7 @@ pub(super) fn all_is_well(sim: &Sim) {
     assert!(clashing.is_empty(), "{clashing:?}");
 }
 
-/// Everybody has and says what the model expects.
+/// Every Service has and says what the model expects.
 pub(super) fn everybody_is_served_as_promised(sim: &Sim, model: &Model) {
     let names: Vec<_> = sim.cluster.services.keys().map(ToString::to_string).collect();
     assert_eq!(names, model.services.keys().copied().collect::<Vec<_>>());
@@ -108,7 +107,7 @@ pub(super) fn everybody_is_served_as_promised(sim: &Sim, model: &Model) {
             Says::OutsidePool => ("True", "OutsidePool"),
             Says::Refused(reason) => ("False", reason.as_str()),
         });
-        // Who is annotated without having waited is not told that all is well.
+        // A Service whose annotation was written without a wait is not told that all is well.
         let untold = said.is_none() && service.says == Some(Says::Allocated);
         if untold && model.place == Place::Annotation {
             continue;
@@ -148,7 +147,7 @@ pub(super) fn the_ledger_is_as_expected(sim: &Sim, model: &Model) {
     assert_eq!(ledger, expected, "left is the ledger");
 }
 
-/// Nobody waits while an address that he could have is free.
+/// No Service waits while an address that it could have is free.
 pub(super) fn nobody_starves(sim: &Sim, model: &Model) {
     for (name, service) in &model.services {
         if !service.load_balancer || service.deleting || !service.asks.is_empty() {
@@ -164,7 +163,7 @@ pub(super) fn nobody_starves(sim: &Sim, model: &Model) {
         let possible: Vec<Vec<IpAddr>> =
             missing.iter().map(|family| could_have(sim, model, name, *family)).collect();
         let starves = if view.require_all {
-            // It needs all at once; where a quota is near, two together may be one too many.
+            // It needs both at once; where a quota is near, two together may be one too many.
             let unlimited = model.pools.values().all(|pool| pool.quota == (None, None));
             unlimited && !possible.is_empty() && possible.iter().all(|addrs| !addrs.is_empty())
         } else {
@@ -205,13 +204,13 @@ fn could_have(sim: &Sim, model: &Model, name: Name, family: Family) -> Vec<IpAdd
     possible
 }
 
-/// Each pool says how full it is and how many wait for it.
+/// Each pool says how full it is and how many Services wait for it.
 pub(super) fn pools_tell_the_truth(sim: &Sim, model: &Model) {
     for (name, pool) in &model.pools {
         let taken = |addr: &IpAddr| {
             sim.cluster.claims.contains_key(addr) || model.is_foreign_address(*addr)
         };
-        // Where it was given, as long as that pool still has it.
+        // The pool that gave it, as long as that pool still covers it.
         let counts_for = |addr: &IpAddr| {
             let giver = sim.cluster.claims.get(addr).and_then(|claim| claim.pool.as_ref());
             let giver = model.pools.iter().find(|(name, pool)| {

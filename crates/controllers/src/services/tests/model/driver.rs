@@ -1,4 +1,4 @@
-//! Makes happen in the simulated cluster what a story tells.
+//! Carries out the acts of a story in the simulated cluster.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -21,11 +21,11 @@ use crate::{
     object::ObjectKey,
 };
 
-/// The label that selectors ask for.
+/// The label that selectors require.
 const LABEL: (&str, &str) = ("zone", "public");
 
-/// Lets one thing happen, and then everything that follows from it at once. What a user writes is read from
-/// the model, which knows it already.
+/// Carries out one act, and then everything that follows from it at once. The new state of what a user writes
+/// is read from the model, which has it already.
 pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
     if after.ignores(act) {
         return;
@@ -100,8 +100,8 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
     sim.quiet();
 }
 
-/// As the API server allows it: only together with a change of type. Who does that at once leaves
-/// nothing in the status; what is annotated is taken away in between.
+/// As the API server allows it: only together with a change of type, which also empties the status. An
+/// annotation is removed by the operator in between.
 fn change_class(sim: &mut Sim, name: Name, class: Option<Arc<str>>) {
     let stored = sim.cluster.services.get(&ObjectKey::parse(name).unwrap());
     let Some(stored) = stored.filter(|stored| stored.load_balancer) else { return };
@@ -119,7 +119,7 @@ fn change_class(sim: &mut Sim, name: Name, class: Option<Arc<str>>) {
     });
 }
 
-/// A moment passes, so that pools say what they say at most once a second.
+/// Lets a moment pass, because a pool's status is written at most once a second.
 pub(super) fn pass_a_moment(sim: &mut Sim) {
     for _ in 0..2 {
         sim.pass_time(Duration::from_secs(1));
@@ -128,7 +128,7 @@ pub(super) fn pass_a_moment(sim: &mut Sim) {
 }
 
 fn node(name: Name) -> ForeignAddress {
-    // One of them by another door: what counts is the address.
+    // One of them as the API server's: only the address matters.
     if name == NODES[0] {
         ForeignAddress::Node(name.to_owned())
     } else {
@@ -136,7 +136,7 @@ fn node(name: Name) -> ForeignAddress {
     }
 }
 
-/// What is read from a Service that asks for these addresses.
+/// The request of a Service that asks for these addresses.
 fn request(addrs: &[IpAddr], families: &[Family]) -> Request {
     let mut asked: BTreeMap<Family, IpAddr> = BTreeMap::new();
     for addr in addrs {

@@ -1,4 +1,4 @@
-//! Which pools a Service may ask, in what order, and what each of them says.
+//! Which pools a Service may ask, in which order, and the verdict of each.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -9,7 +9,7 @@ use super::{
     reference::{Model, No, Pool, split},
 };
 
-/// How near a pool came to a "yes", and the reason it stands for.
+/// How near a pool came to a "yes", and the reason for its "no".
 pub(super) type Verdict = (u8, Reason);
 pub(super) const NOT_ASKED: Verdict = (0, Reason::NotSelected);
 pub(super) const MISSING: Verdict = (1, Reason::PoolUnknown);
@@ -22,10 +22,10 @@ pub(super) const HELD_BACK: Verdict = (7, Reason::Excluded);
 pub(super) const DRAINING: Verdict = (8, Reason::Draining);
 pub(super) const OVER_QUOTA: Verdict = (9, Reason::QuotaExceeded);
 pub(super) const FULL: Verdict = (10, Reason::Exhausted);
-/// From here on the pool would serve, if only it could.
+/// From here on the pool would serve the Service, if it could.
 const WOULD_SERVE: u8 = NO_FAMILY.0;
 
-/// An address for a Service, and the pool that gives it if it is new to it.
+/// An address for a Service, and the pool that gives it if the Service does not have it yet.
 pub(super) type Given = (IpAddr, Option<Name>);
 
 impl Model {
@@ -47,8 +47,8 @@ impl Model {
         if pool.broken { Err(BROKEN) } else { Ok(()) }
     }
 
-    /// Whether the namespace of a Service may hold no more of a pool, unless it is an address that
-    /// it holds already. What the Service is about to get counts.
+    /// Whether the namespace of a Service may hold no more of a pool, except an address that it holds
+    /// already. Addresses that the Service is about to get count.
     pub(super) fn over_quota(
         &self,
         pool_name: Name,
@@ -76,7 +76,7 @@ impl Model {
         !addr.is_some_and(|addr| held.contains(&addr)) && held.len() >= limit as usize
     }
 
-    /// The address of a pool that has waited longest for a deleted Service of the same namespace, if
+    /// The address of a pool that has been retained longest for a deleted Service of the same namespace, if
     /// the namespace could have another in its place.
     pub(super) fn to_give_up(&self, pool_name: Name, name: Name) -> Option<IpAddr> {
         let namespace = split(name).0;
@@ -92,7 +92,7 @@ impl Model {
         retained.into_iter().min().map(|(_, addr)| addr).filter(|_| held < limit)
     }
 
-    /// Lowest priority first, then by name; broken ones last.
+    /// Lowest priority first, then by name; invalid ones last.
     fn pools_by_priority(&self) -> Vec<Name> {
         let mut all: Vec<_> = self.pools.iter().collect();
         all.sort_by_key(|(name, pool)| {
@@ -108,8 +108,8 @@ impl Model {
         all
     }
 
-    /// The pools that a Service asks for, in its order. Without any, those up to the rank in which the
-    /// first is meant for it, and then, if that one lets others help out, those of the later ranks.
+    /// The pools that a Service asks for, in its order. Without any, those up to the rank of the first that
+    /// is meant for it, and then, if that one falls back, those of the later ranks.
     pub(super) fn turns(&self, name: Name) -> [Vec<Name>; 2] {
         let service = &self.services[name];
         if !service.pools.is_empty() {
@@ -119,7 +119,7 @@ impl Model {
         let mut pools: Vec<_> =
             self.pools_in_order().into_iter().map(|pool| (pool, &self.pools[pool])).collect();
         let last_rank = first.map_or(Rank::Nobody, |first| self.pools[first].rank);
-        // Nobody wants to read about the pools of others.
+        // A verdict of another namespace's pool would be of no use.
         pools.retain(|(_, pool)| match pool.rank {
             Rank::OfNamespace => self.serves(pool, name) != Err(OF_OTHERS),
             Rank::Everybody | Rank::Rest => true,
@@ -132,7 +132,7 @@ impl Model {
         [now, later].map(|turn| turn.into_iter().map(|(pool, _)| pool).collect())
     }
 
-    /// The first pool that is meant for a Service, also if it has nothing for it.
+    /// The first pool that is meant for a Service, even if it has no address for it.
     pub(super) fn meant_for(&self, name: Name) -> Option<Name> {
         let named = &self.services[name].pools;
         let pools = if named.is_empty() { self.pools_in_order() } else { named.clone() };
@@ -149,7 +149,7 @@ impl Model {
         self.pools_by_priority().into_iter().find(|name| self.pools[name].covers().contains(&addr))
     }
 
-    /// The pool that a Service waits for that waits for an address: the first that covers it and is
+    /// The pool on which a Service that waits for an address waits: the first that covers the address and is
     /// meant for the Service, else the first that covers it.
     pub(super) fn awaited(&self, name: Name, addr: IpAddr) -> Option<Name> {
         let asked = &self.services[name].pools;
@@ -174,7 +174,7 @@ impl Model {
     }
 }
 
-/// The "no" of the pool that came nearest to a "yes".
+/// The refusal by the pool that came nearest to a "yes".
 pub(super) fn nearest(verdicts: &[(Name, Verdict)], without_pools: Reason, asked: bool) -> No {
     let levels = verdicts.iter().map(|(_, verdict)| *verdict);
     let nearest = levels.max_by_key(|(level, _)| *level);
@@ -185,7 +185,7 @@ pub(super) fn nearest(verdicts: &[(Name, Verdict)], without_pools: Reason, asked
         .map(|(pool, _)| *pool)
         .collect();
     if nearest == Some(HELD_BACK) {
-        // One is enough to say so.
+        // One of them is enough.
         let first = verdicts.iter().find(|(_, verdict)| *verdict == HELD_BACK);
         pools.extend(first.map(|(pool, _)| *pool));
     }

@@ -1,4 +1,4 @@
-//! The naive model: what users wrote, and who has what, in plain lists.
+//! The naive model: what users wrote and which Service has which address, in plain lists.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,9 +27,9 @@ pub(super) struct Service {
     pub(super) labelled: bool,
     pub(super) terms: Option<Terms>,
     pub(super) has: Vec<IpAddr>,
-    /// Whether it bears the marks of one that is announced from its annotation.
+    /// Whether it has the label of a Service that kube-vip announces from its annotation.
     pub(super) marked: bool,
-    /// Addresses that it gave up and that are its own for so many rounds more.
+    /// Addresses that it no longer has and that stay its own for this many more rounds.
     pub(super) leaves: BTreeMap<IpAddr, u8>,
     pub(super) says: Option<Says>,
     pub(super) misses: Vec<No>,
@@ -55,7 +55,7 @@ impl Service {
         }
     }
 
-    /// It is of another type than `LoadBalancer` from now on. Marks go from it before what it had.
+    /// It is no longer a `LoadBalancer`. Its label is removed before its addresses are.
     fn is_none_any_more(&mut self) {
         self.class = None;
         let had = std::mem::take(&mut self.has);
@@ -73,13 +73,13 @@ pub(super) enum Says {
     Refused(Reason),
 }
 
-/// A "no".
+/// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct No {
     pub(super) reason: Reason,
-    /// The pools that would serve and cannot, or one of whose addresses is asked for in vain.
+    /// The pools that would serve and cannot, or of which an address was asked for and refused.
     pub(super) pools: BTreeSet<Name>,
-    /// Whether it is about something that was asked for.
+    /// Whether it is about something that the Service asked for.
     pub(super) asked: bool,
 }
 
@@ -150,7 +150,7 @@ impl Pool {
         }
     }
 
-    /// Every address it covers, lowest first. Nobody knows what a broken one covers.
+    /// Every address it covers, lowest first; none if it is invalid.
     pub(super) fn covers(&self) -> Vec<IpAddr> {
         let run = |range: Option<(u8, u8)>, addr: fn(u8) -> IpAddr| {
             range.into_iter().flat_map(move |(first, last)| (first..=last).map(addr))
@@ -158,12 +158,12 @@ impl Pool {
         if self.broken { Vec::new() } else { run(self.v4, v4).chain(run(self.v6, v6)).collect() }
     }
 
-    /// Whether it may give to those who do not ask for it or its addresses.
+    /// Whether it serves Services that do not ask for it or for one of its addresses.
     pub(super) fn gives_unasked(&self) -> bool {
         self.auto_assign && self.rank != Rank::Nobody
     }
 
-    /// Whether it is that of other namespaces, by their names.
+    /// Whether it is the pool of other namespaces, by their names.
     pub(super) fn is_of_others(&self, namespace: &str) -> bool {
         match self.scope {
             None => false,
@@ -176,7 +176,7 @@ impl Pool {
         self.covers().iter().any(|addr| Family::of(*addr) == family)
     }
 
-    /// Whether it keeps to itself an address that network gear may mistake for another kind.
+    /// Whether it holds back an address that network gear may mistake for a network or broadcast address.
     pub(super) fn holds_back(&self, addr: IpAddr) -> bool {
         self.avoid_ends && addr == v4(0)
     }
@@ -201,7 +201,7 @@ pub(super) struct Holder {
     pub(super) birth: u64,
     pub(super) class: Option<Name>,
     pub(super) terms: Option<Terms>,
-    /// The pools that it asked for when it got the address.
+    /// The pools that the Service asked for when it got the address.
     pub(super) asked: Vec<Name>,
 }
 
@@ -226,19 +226,19 @@ pub(super) fn split(service: Name) -> (Name, Name) {
     service.split_once('/').expect("a namespace and a name")
 }
 
-/// Everything.
+/// The whole model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    /// Where its pools have addresses shown.
+    /// Where addresses of its pools are published.
     pub(super) place: Place,
     pub(super) services: BTreeMap<Name, Service>,
     pub(super) pools: BTreeMap<Name, Pool>,
     pub(super) labelled_namespaces: BTreeSet<Name>,
     pub(super) nodes: BTreeMap<Name, Vec<IpAddr>>,
     pub(super) claims: BTreeMap<IpAddr, Claim>,
-    /// Addresses that somebody got in this round: whoever joins them must wait for the next.
+    /// Addresses given in this round: a Service that would join one must wait for the next round.
     pub(super) fresh: BTreeSet<IpAddr>,
-    /// Addresses that wait for deleted Services and are given up for others.
+    /// Retained addresses of deleted Services that are released early for other Services.
     pub(super) given_up: BTreeSet<IpAddr>,
     /// Seconds.
     pub(super) clock: i64,
@@ -250,17 +250,17 @@ impl Model {
         Self { place, ..Self::default() }
     }
 
-    /// Somebody does something, and everything comes to rest.
+    /// Carries out an act, and lets everything come to rest.
     pub(super) fn step(&mut self, act: &Act) {
         self.happen(act);
         self.settle();
-        // A moment for what a pool says of itself, which it says at most once a second.
+        // A moment for the pools' status, which is written at most once a second.
         self.clock += 1;
         self.settle();
         self.clock += 1;
     }
 
-    /// Whether nothing comes of an act: nobody edits what is being deleted.
+    /// Whether an act has no effect: a Service that is being deleted is not edited.
     pub(super) fn ignores(&self, act: &Act) -> bool {
         let edited = act.edits().and_then(|name| self.services.get(name));
         edited.is_some_and(|service| service.deleting)
@@ -330,8 +330,8 @@ impl Model {
         }
     }
 
-    /// As the API server allows it: only together with a change of type. It empties the status by
-    /// itself, and the annotation is not its business.
+    /// As the API server allows it: only together with a change of type. It empties the status by itself, but
+    /// not the annotation.
     fn change_class(&mut self, name: Name, class: Option<Name>) {
         let Some(service) = self.services.get_mut(name) else { return };
         if !service.load_balancer || service.class == class {

@@ -1,5 +1,5 @@
-//! What the documents promise, written down once more: no index, no shortcut, nothing shared with
-//! the planner. Everything is looked at again until nothing changes.
+//! The promises of the documents, implemented a second time: no index, no shortcut, nothing shared with the
+//! planner. Everything is decided again until nothing changes.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -18,32 +18,32 @@ use super::{
 /// More rounds than any chain of consequences takes.
 const MOST_ROUNDS: usize = 40;
 
-/// How many rounds longer an address is its own for a Service that shows it no more: the new
-/// claim, if it moves, and the status come first, and others choose among what is free meanwhile.
+/// For how many more rounds an address stays the Service's own after it is no longer shown: the new claim, if
+/// the Service moves, and the status come first, and others choose among free addresses meanwhile.
 const ROUNDS_TO_MOVE: u8 = 2;
 const ROUNDS_TO_WITHDRAW: u8 = 1;
 
-/// What a Service should have now, and what it cannot have.
+/// The addresses that a Service should have now, and those it cannot have.
 struct Due {
     given: Vec<Given>,
     misses: Vec<No>,
-    /// Whether there is nothing more that it will have in a moment.
+    /// Whether no further address will come in the next round.
     is_all: bool,
-    /// An address that must be given up before it can have one.
+    /// A retained address that must be released before the Service can have one.
     after: Option<IpAddr>,
 }
 
 /// Why a Service cannot have an address now.
 enum Missed {
     No(No),
-    /// It can once this one is given up.
+    /// It can once this retained address is released.
     After(IpAddr),
 }
 
 impl Model {
-    /// Lets everybody have what is theirs, oldest first, then takes back what was given up, until
-    /// nothing changes. Nobody gives up an address before all had their turn: whoever moves takes
-    /// the new one first.
+    /// Serves every Service, oldest first, then frees the addresses they no longer have, until nothing
+    /// changes. No address is freed before every Service was served: a Service that moves takes the new one
+    /// first.
     pub(super) fn settle(&mut self) {
         for _ in 0..MOST_ROUNDS {
             let mut oldest_first: Vec<(u64, Name)> =
@@ -65,8 +65,8 @@ impl Model {
         panic!("the model never comes to rest: {self:#?}");
     }
 
-    /// Enters on which terms a Service has what it keeps, before others ask who they could share
-    /// with; says whether that is news to anybody.
+    /// Records the terms on which a Service keeps its addresses, before others look for an address to share;
+    /// returns whether anything changed.
     fn enter_terms(&mut self, name: Name) -> bool {
         let service = &self.services[name];
         if !service.load_balancer || service.deleting {
@@ -90,7 +90,7 @@ impl Model {
         changed
     }
 
-    /// Gives one Service what it can have now; says whether that is news to anybody.
+    /// Gives one Service what it can have now; returns whether anything changed.
     fn serve(&mut self, name: Name) -> bool {
         let service = &self.services[name];
         if !service.load_balancer || service.deleting || self.is_foreign(name) {
@@ -139,14 +139,14 @@ impl Model {
             let asked = before.map_or_else(|| pools.clone(), |holder| holder.asked.clone());
             claim.holders.retain(|holder| holder.name != name);
             claim.holders.push(Holder { name, birth, class, terms: terms.clone(), asked });
-            // What was kept for a while has served its purpose.
+            // A temporary reservation has served its purpose.
             claim.reserved = claim.reserved.take().filter(|reserved| reserved.ends.is_none());
         }
         let annotated = self.place == Place::Annotation && !addrs.is_empty();
         let service = self.services.get_mut(name).expect("it is there");
         service.leaves.retain(|addr, _| !addrs.contains(addr));
         service.leaves.extend(left.into_iter().map(|addr| (addr, rounds)));
-        // Nothing is shown or said before all is there.
+        // Nothing is published before every address is there.
         if is_all {
             service.says = Some(says);
             service.marked |= annotated;
@@ -156,14 +156,14 @@ impl Model {
         changed
     }
 
-    /// Whether the marks on a Service are known to be ours.
+    /// Whether the label on a Service is known to be ours.
     fn may_unmark(&self, name: Name) -> bool {
         let mut holders = self.claims.values().flat_map(|claim| &claim.holders);
         holders.any(|holder| holder.name == name)
             || (self.place == Place::Annotation && !self.pools.is_empty())
     }
 
-    /// Frees what nobody has any more, unless it is kept for somebody; says whether there was any.
+    /// Frees addresses without a holder unless they are reserved; returns whether anything changed.
     fn take_back(&mut self) -> bool {
         let mut changed = false;
         let clock = self.clock;
@@ -215,12 +215,12 @@ impl Model {
         changed
     }
 
-    /// How long the pool of a claim keeps the address for whoever comes again.
+    /// How long the pool of a claim retains the address for a Service that is created again.
     fn retention(&self, claim: &Claim) -> Option<i64> {
         self.pools.get(claim.pool?)?.retain_for
     }
 
-    /// Whether a Service is of a class that is another program's business.
+    /// Whether a Service is of a class that another program serves.
     pub(super) fn is_foreign(&self, name: Name) -> bool {
         let service = &self.services[name];
         let served = |class: Name| self.pools.values().any(|pool| pool.class == Some(class));
@@ -256,7 +256,7 @@ impl Model {
                 && self.fresh.contains(&addr)
                 && !mine.contains(&addr)
             {
-                // Whoever joins what has only just been taken waits a round, and stays where it is.
+                // A Service that joins an address taken in this round waits a round, and keeps what it has.
                 is_all = false;
                 match old(family) {
                     Some(keeps) => given.push(keeps),
@@ -305,14 +305,14 @@ impl Model {
         }
         let families = service.stack.families();
         if service.stack == Stack::Require && (soon > 0 || given.len() < families.len()) {
-            // Both or nothing new; what it has is not taken away for that. What it might have soon may
-            // be an older one's by then.
+            // Both or nothing new, but it keeps the address it has. An address it might have soon may be an
+            // older Service's by then.
             given = families.into_iter().filter_map(old).collect();
         }
         Due { given, misses, is_all: is_all && soon == 0, after }
     }
 
-    /// Whether a Service asks for pools since it got an address that is of none of them.
+    /// Whether a Service has come to ask for pools, none of which covers its address, since it got it.
     fn asks_elsewhere(&self, name: Name, addr: IpAddr) -> bool {
         let service = &self.services[name];
         let Some(claim) = self.claims.get(&addr) else { return false };
@@ -327,8 +327,8 @@ impl Model {
             && !service.pools.iter().any(covers)
     }
 
-    /// An address of a family for a Service that asks for none in particular; none yet if it is one
-    /// to share that has only just been taken.
+    /// An address of a family for a Service that asks for none in particular; `None` for now if it is one to
+    /// share that was taken in this round.
     fn find(&self, name: Name, family: Family, also: &[Given]) -> Result<Option<Given>, Missed> {
         match self.kept(name, family) {
             Some(addr) => Ok(Some((addr, self.first_pool(addr)))),
@@ -336,7 +336,7 @@ impl Model {
         }
     }
 
-    /// The same without what is kept for it.
+    /// The same without addresses reserved for it.
     fn find_in_pools(
         &self,
         name: Name,
@@ -393,8 +393,8 @@ impl Model {
         free.ok_or(FULL)
     }
 
-    /// The address that is kept for a Service: for it by name before for any of its namespace, then
-    /// the lowest. What its namesake held a moment ago is kept as if that had been noticed in time.
+    /// The address that is reserved for a Service: by its name before by its namespace, then the lowest. An
+    /// address that its namesake held until now counts as retained in time.
     fn kept(&self, name: Name, family: Family) -> Option<IpAddr> {
         let mut fitting: Vec<(bool, IpAddr)> = Vec::new();
         for (addr, claim) in &self.claims {
@@ -416,7 +416,7 @@ impl Model {
         fitting.into_iter().min().map(|(_, addr)| addr)
     }
 
-    /// The lowest address that a Service may share with those who have it.
+    /// The lowest address that a Service may share with its holders.
     fn joinable(
         &self,
         name: Name,
@@ -517,8 +517,8 @@ impl Model {
         }
     }
 
-    /// Whether a Service may have a free address though no pool gives it: it would be announced from
-    /// the annotation anyway.
+    /// Whether a Service may have a free address though no pool gives it: kube-vip would announce it from the
+    /// annotation anyway.
     fn may_write_by_hand(&self, name: Name, addr: IpAddr) -> bool {
         let is_free = !self.claims.contains_key(&addr) && !self.is_foreign_address(addr);
         let annotated = self.services[name].marked || self.meant_for(name).is_some();
@@ -526,7 +526,7 @@ impl Model {
         in_use && annotated && is_free && self.excluded_by(addr).is_none()
     }
 
-    /// Whether a Service may have an address together with those who have it.
+    /// Whether a Service may share an address with its holders.
     fn may_join(&self, name: Name, claim: &Claim) -> Result<(), Reason> {
         if claim.holders.is_empty() || self.services[name].terms.is_none() {
             return Err(Reason::TakenBy);
@@ -537,7 +537,7 @@ impl Model {
         if self.clashes(name, claim) { Err(Reason::SharingRefused) } else { Ok(()) }
     }
 
-    /// Whether a Service may not share an address with one of the others who have it.
+    /// Whether a Service may not share an address with one of its other holders.
     fn clashes(&self, name: Name, claim: &Claim) -> bool {
         let mine = (split(name).0, self.services[name].terms.as_ref());
         claim
@@ -563,7 +563,7 @@ fn wish(service: &Service, family: Family) -> Result<Option<IpAddr>, Reason> {
     Ok(seen.into_iter().find(|addr| Family::of(*addr) == family))
 }
 
-/// Whether two Services, each in its namespace and with its terms, may have one address together.
+/// Whether two Services, each in its namespace and with its terms, may share an address.
 fn agree(one: (&str, Option<&Terms>), other: (&str, Option<&Terms>)) -> bool {
     let ((here, Some(mine)), (there, Some(theirs))) = (one, other) else { return false };
     let consents = |terms: &Terms, to: &str| {

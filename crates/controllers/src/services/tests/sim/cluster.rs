@@ -1,4 +1,4 @@
-//! The API server of a story: objects, versions, and the history that watches read.
+//! The simulated API server: objects, versions, and the history that watches read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use crate::{
 
 mod calls;
 
-/// Where the pools of the simulation come from: one watch is as good as two.
+/// The source of all pools of the simulation: one watch is as good as two.
 pub(super) const SOURCE: PoolSource = PoolSource::IpGroups;
 
 /// A Service as the API server has it.
@@ -71,7 +71,7 @@ pub(in crate::services) enum Kind {
 pub(in crate::services) const KINDS: [Kind; 5] =
     [Kind::Claims, Kind::Services, Kind::Pools, Kind::Namespaces, Kind::ForeignAddresses];
 
-/// The watch that tells of a foreign address.
+/// The watch that delivers a foreign address.
 pub(super) const fn kind_of_foreign_address(who: &ForeignAddress) -> ForeignKind {
     match who {
         ForeignAddress::Node(_) => ForeignKind::Nodes,
@@ -82,7 +82,7 @@ pub(super) const fn kind_of_foreign_address(who: &ForeignAddress) -> ForeignKind
     }
 }
 
-/// One change, as watches will tell it.
+/// One change, as watches will deliver it.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Claim(IpAddr, Version, Option<Claim>),
@@ -143,7 +143,7 @@ impl Change {
     }
 }
 
-/// Somebody of whom a claim would say an older version than it does.
+/// A holder for which the claim would record an older version than it does now.
 fn backwards(claim: &Claim, next: &[HolderEntry]) -> Option<ObjectKey> {
     let older = |one: &&HolderEntry| {
         let mut before = claim.services().iter().filter(|other| other.key == one.key);
@@ -160,15 +160,15 @@ pub(in crate::services) struct Cluster {
     pub(in crate::services) claims: BTreeMap<IpAddr, Claim>,
     pub(in crate::services) services: BTreeMap<ObjectKey, Stored>,
     pub(in crate::services) pools: BTreeMap<PoolName, PoolView>,
-    /// Where pools have their Services shown.
+    /// Where pools publish addresses.
     pub(super) place: Place,
     pub(super) namespaces: BTreeMap<String, (Version, BTreeMap<String, String>)>,
     pub(super) foreign_addresses: BTreeMap<ForeignAddress, (Version, Vec<IpAddr>)>,
     pub(super) history: Vec<Change>,
-    /// Writes of operators that took something from a Service which its user did not give up, or that
-    /// made a claim say less than it knew.
+    /// Writes of operators that took an address from a Service whose user did not give it up, or that made a
+    /// claim record less than it did.
     pub(in crate::services) wrongs: Vec<String>,
-    /// Every write that took hold, apart from the users'.
+    /// Every write that succeeded, except those of users.
     pub(in crate::services) writes: Vec<&'static str>,
 }
 
@@ -199,7 +199,7 @@ impl Cluster {
     ) {
         let version = self.next();
         let mut view = self.pools.get(name).cloned().unwrap_or_else(|| {
-            // Another one if it was there before.
+            // A different uid if it existed before.
             let uid = Arc::from(format!("pool-{name}#{}", version.0));
             let mut new = PoolView::empty(name.clone(), SOURCE, Arc::from(name.as_str()), uid);
             new.place = self.place;
@@ -221,7 +221,7 @@ impl Cluster {
         }
     }
 
-    /// Replaces the labels of a namespace, which is there from then on.
+    /// Replaces the labels of a namespace, which exists from then on.
     pub(in crate::services) fn label_namespace(&mut self, name: &str, labels: &[(&str, &str)]) {
         let version = self.next();
         let labels: BTreeMap<_, _> =
@@ -230,7 +230,7 @@ impl Cluster {
         self.history.push(Change::Namespace(name.to_owned(), version, labels));
     }
 
-    /// Somebody outside the ledger has these addresses from now on; without any he is gone.
+    /// An object outside the ledger has these addresses from now on; without any it is gone.
     pub(in crate::services) fn set_foreign_address(
         &mut self,
         who: &ForeignAddress,
@@ -247,17 +247,17 @@ impl Cluster {
         self.history.push(Change::ForeignAddress(who.clone(), version, told));
     }
 
-    /// How much has happened so far: whoever writes makes it grow.
+    /// The number of changes so far: every write adds to it.
     pub(in crate::services) fn age(&self) -> usize {
         self.history.len()
     }
 
-    /// What a pool says of itself.
+    /// A pool's status.
     pub(in crate::services) fn pool_status(&self, name: &str) -> IPGroupStatus {
         self.pools[&PoolName::new(name)].status.clone().unwrap()
     }
 
-    /// A user creates a Service; nothing happens if it is there.
+    /// A user creates a Service, unless it exists.
     pub(in crate::services) fn create_service(&mut self, key: &str) {
         let key = ObjectKey::parse(key).unwrap();
         if self.services.contains_key(&key) {
@@ -269,7 +269,7 @@ impl Cluster {
         self.store(Stored { view, load_balancer: true, finalizer: false });
     }
 
-    /// A user changes a Service that is there.
+    /// A user changes a Service that exists.
     pub(in crate::services) fn edit_service(
         &mut self,
         key: &str,
@@ -301,14 +301,14 @@ impl Cluster {
         }
     }
 
-    /// A user deletes a Service and creates it from the same manifest, before anybody looks.
+    /// A user deletes a Service and creates it from the same manifest, before any operator sees it.
     pub(in crate::services) fn recreate_service(&mut self, key: &str) {
         let Some(old) = self.services.get(&ObjectKey::parse(key).unwrap()).cloned() else {
             return;
         };
         self.delete_service(key);
         if self.services.contains_key(&old.view.key) {
-            return; // it is still going
+            return; // it is still being deleted
         }
         self.create_service(key);
         self.edit_service(key, |stored| {
@@ -348,24 +348,24 @@ impl Cluster {
         claim
     }
 
-    /// A claim is written so that it has this tenure.
+    /// Writes a claim with this tenure.
     fn set_tenure(&mut self, addr: IpAddr, tenure: Tenure) -> Claim {
         let claim = self.claims.get(&addr).cloned();
         let claim = claim.unwrap_or_else(|| fixtures::claim_of(addr, &[]));
         self.put_claim(Claim { tenure, ..claim })
     }
 
-    /// A holder of an address is written into its claim.
+    /// Writes these holders into the claim on an address.
     pub(in crate::services) fn hold(&mut self, addr: IpAddr, holders: Vec<HolderEntry>) {
         self.set_tenure(addr, Tenure::Held(holders));
     }
 
-    /// A claim is made that says no holder.
+    /// Creates a claim without a holder.
     pub(in crate::services) fn hold_by_nobody(&mut self, addr: IpAddr) {
         self.set_tenure(addr, Tenure::Nobody("nobody".to_owned()));
     }
 
-    /// What a pool said first about whether ledger and Services agree.
+    /// The first report of a pool on whether ledger and Services agree.
     pub(in crate::services) fn said_first(&self, name: &str) -> String {
         let mut told = self.history.iter().filter_map(|change| {
             let Change::Pool(view) = change else { return None };
@@ -376,7 +376,7 @@ impl Cluster {
         told.next().unwrap_or_default()
     }
 
-    /// An administrator keeps a free address for somebody.
+    /// An administrator reserves a free address.
     pub(in crate::services) fn reserve(&mut self, addr: IpAddr, reservation: Reservation) {
         if !self.claims.contains_key(&addr) {
             let reserved = Some(reservation);
@@ -400,13 +400,13 @@ impl Cluster {
         }
     }
 
-    /// Whom a claim means: one of the original operator means whoever has the name.
+    /// The uid of a holder: a claim of the original operator means any Service with the name.
     fn uid_of(&self, holder: &HolderEntry) -> String {
         let named = || self.services.get(&holder.key).map(|stored| stored.view.uid.clone());
         holder.uid.clone().or_else(named).unwrap_or_default().to_string()
     }
 
-    /// What the invariant checker sees.
+    /// The violations that the invariant checker finds.
     pub(in crate::services) fn violations(&self) -> BTreeSet<Violation> {
         let claims: Vec<_> = self
             .claims
@@ -430,8 +430,8 @@ impl Cluster {
         check(&claims, &holders)
     }
 
-    /// Claims whose holders, on the terms they are entered with, may not share the address: never,
-    /// not even for a moment.
+    /// Claims whose holders, on the terms they are recorded with, may not share the address: never, not even
+    /// for a moment.
     pub(in crate::services) fn recorded_clashes(&self) -> Vec<IpAddr> {
         let clashes = |claim: &&Claim| {
             let holders = claim.services();

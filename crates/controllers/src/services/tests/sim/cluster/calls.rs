@@ -1,4 +1,4 @@
-//! What the API server of a story does with the calls of operators.
+//! How the simulated API server carries out the calls of operators.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Cluster {
-    /// Does a call, as the API server would. A release is two: `read` is what its first half saw.
+    /// Carries out a call as the API server would. A release is two calls; `read` is the first one's result.
     pub(in crate::services::tests::sim) fn call(
         &mut self,
         effect: &Effect,
@@ -56,7 +56,7 @@ impl Cluster {
         }
     }
 
-    /// Does a call about a claim.
+    /// Carries out a call about a claim.
     fn write(&mut self, write: &Write) -> Result<ledger::Answer, Failure> {
         let addr = write.addr();
         let known = self.claims.get(&addr);
@@ -91,7 +91,7 @@ impl Cluster {
         }
     }
 
-    /// Does a write of a Service.
+    /// Carries out a write of a Service.
     fn call_on_service(&mut self, effect: &Effect) -> Result<Answer, Failure> {
         match effect {
             Effect::Publish { key, uid, version, ingress, conditions, .. } => {
@@ -124,11 +124,11 @@ impl Cluster {
                     self.wrongs.extend(left.then(|| format!("left in the status of {key}")));
                     self.show(&mut stored.view, addrs);
                     if std::mem::take(&mut stored.view.spec_contradicts_annotation) {
-                        // The spec says the same from now on.
+                        // The spec agrees with the annotation from now on.
                         stored.view.request = Request::Any;
                     }
                 }
-                // It was among its families only because it was shown.
+                // It had this family only because it showed an address of it.
                 let hidden = |family: &Family| {
                     !stored.view.shows.iter().any(|addr| Family::of(*addr) == *family)
                 };
@@ -151,7 +151,7 @@ impl Cluster {
             Effect::CleanUp { key, uid, version, marks, .. } => {
                 let mut stored = self.service_at(key, uid, *version)?;
                 self.writes.push("clean_up");
-                // Somebody else's finalizer may still hold it.
+                // Another program's finalizer may still hold it.
                 let goes = stored.view.deleting && stored.finalizer;
                 if *marks {
                     stored.view.place = Place::Status;
@@ -171,7 +171,7 @@ impl Cluster {
         }
     }
 
-    /// The Service, if it is still that one at that version.
+    /// The Service, if it still has that uid and version.
     fn service_at(&self, key: &ObjectKey, uid: &str, version: Version) -> Result<Stored, Failure> {
         let stored = self.services.get(key).cloned().ok_or(Failure::NotFound)?;
         let same = stored.view.version == version && *stored.view.uid == *uid;
@@ -184,8 +184,8 @@ impl Cluster {
         service.shows = addrs.to_vec();
     }
 
-    /// An address that a Service would lose by showing these, though a claim names it and it agrees
-    /// with all who share it.
+    /// An address that a Service would lose by showing these, though a claim names it and it agrees with all
+    /// holders that share it.
     fn taken_unasked(&self, service: &ServiceView, next: &[IpAddr]) -> Option<IpAddr> {
         let rightly = |addr: &IpAddr| {
             let claim = self.claims.get(addr);
@@ -193,7 +193,7 @@ impl Cluster {
                 claim.holder(service).is_some() && claim.clash(service).is_none()
             })
         };
-        // What it asks for may come only afterwards, in another place, if it is surely its own.
+        // The address it asks for may be published later, in another place, if it is surely its own.
         let asked_away = |addr: &IpAddr| {
             let asked = service.request.of(Family::of(*addr)).filter(|asked| asked != addr);
             asked.is_some_and(|asked| next.contains(&asked) || rightly(&asked))
