@@ -1,5 +1,5 @@
-//! `deploy/admission*.yaml` and `deploy/flowcontrol.yaml`: who may write the ledger and list addresses of
-//! pools, and in which queue of the API server the operator stands.
+//! `deploy/admission*.yaml` and `deploy/flowcontrol.yaml`: which users may write the ledger and list
+//! addresses of pools, and which queue of the API server the operator gets.
 
 mod external_ips;
 mod quotes;
@@ -35,7 +35,7 @@ const OPERATOR: &str = "system:serviceaccount:landfall-system:landfall-operator"
 /// The only address that `desk` may reserve.
 const DESK: &str = "10.30.0.3";
 
-/// Whom RBAC lets do everything, so that only the policy can refuse.
+/// Users whom RBAC allows everything, so that only the policy can refuse.
 const RIGHTS: &str = r"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -88,9 +88,9 @@ fn deployed(file: &str) -> Result<String> {
     Ok(std::fs::read_to_string(root.join("deploy").join(file))?)
 }
 
-/// The control plane of these tests with policy and flow control in effect, one test at a time.
+/// A control plane for these tests with policy and flow control in effect, one test at a time.
 ///
-/// Not one of the others': there, administrators make and delete claims.
+/// Other tests have their own, because administrators make and delete claims there.
 struct Guarded {
     plane: &'static ControlPlane,
     _turn: MutexGuard<'static, ()>,
@@ -102,8 +102,8 @@ async fn guarded() -> Result<Guarded> {
     let turn = TURN.lock().await;
     let plane = PLANE
         .get_or_try_init(async || {
-            // With controllers: a garbage collector and a type checker of policies.
-            // And as lenient about spellings of addresses as the oldest release that is supported.
+            // With controllers: a garbage collector and a type checker of policies. And as lenient about
+            // spellings of addresses as the oldest supported release.
             let plane = ControlPlane::builder()
                 .with_controller_manager(true)
                 .apiserver_arg("--feature-gates=StrictIPCIDRValidation=false")
@@ -120,7 +120,7 @@ async fn guarded() -> Result<Guarded> {
     }
     plane.apply_yaml(RIGHTS).await?;
     let guarded = Guarded { plane, _turn: turn };
-    // The API server learns of policies, roles and the kind by watches of its own.
+    // The API server learns of policies, roles and the kind by its own watches.
     let (tenant, operator) = (guarded.tenant().await?, guarded.operator().await?);
     let (desk, admin) = (guarded.user("desk", &[]).await?, guarded.reserver().await?);
     let (claim, kept) = (Write::Create(Box::new(claim("10.30.255.1"))), reservation(DESK));
@@ -137,7 +137,7 @@ async fn guarded() -> Result<Guarded> {
 }
 
 impl Guarded {
-    /// Somebody the administrator pretends to be.
+    /// A user whom the administrator impersonates.
     async fn user(&self, name: &str, groups: &[&str]) -> Result<Client> {
         let file = Kubeconfig::read_from(self.plane.admin_kubeconfig())?;
         let options = KubeConfigOptions::default();
@@ -168,7 +168,7 @@ impl Guarded {
         Ok(self.plane.admin_client().await?)
     }
 
-    /// The operator's binary under some account.
+    /// The operator's binary under a given account.
     async fn run(&self, namespace: &str, account: &str) -> Result<Operator> {
         let path = self.plane.service_account_kubeconfig(namespace, account).await?;
         let binary = Path::new(env!("CARGO_BIN_EXE_landfall"));
@@ -177,7 +177,7 @@ impl Guarded {
     }
 }
 
-/// A claim that a running operator leaves alone: its holder is no Service.
+/// A claim that a running operator leaves alone: its holder is not a Service.
 fn claim(addr: &str) -> IP {
     let holder = Holder { kind: "Namespace".into(), name: "shop".into(), ..Holder::default() };
     let spec = IPSpec {
@@ -195,7 +195,7 @@ fn reservation(addr: &str) -> IP {
     IP::new(addr, spec)
 }
 
-/// A write of the ledger that somebody may or may not do.
+/// A write of the ledger that a user may or may not do.
 #[derive(Clone, Debug)]
 enum Write {
     Create(Box<IP>),
@@ -205,7 +205,7 @@ enum Write {
 }
 
 impl Write {
-    /// Lets the API server judge it and do nothing.
+    /// A dry run: the API server judges the write and does nothing.
     async fn rehearse(&self, client: &Client) -> kube::Result<()> {
         let ips: Api<IP> = Api::all(client.clone());
         let params = PatchParams { dry_run: true, ..PatchParams::default() };
@@ -228,13 +228,13 @@ impl Write {
         }
     }
 
-    /// The policy's words, which must have this in them.
+    /// The policy's message, which must contain this fragment.
     async fn refused(&self, client: &Client, fragment: &str) -> Result<String> {
         refused(self.rehearse(client).await, fragment)
     }
 }
 
-/// The words of the policy's refusal; everything else is an error.
+/// The message of the policy's refusal; everything else is an error.
 fn refused<T: Debug>(outcome: kube::Result<T>, fragment: &str) -> Result<String> {
     match outcome {
         Err(kube::Error::Api(status))
@@ -270,7 +270,7 @@ async fn everybody_may_write_exactly_what_is_theirs() {
     let label = json!({"metadata": {"labels": {"team": "a"}}});
     let owner = json!({"metadata": {"annotations": {"virtualips.paas.il/owner": "shop/web"}}});
     let extend = json!({"spec": {"reservedFor": {"name": "web"}}});
-    // The write, its verb and address, and the verdict for those who may reserve.
+    // The write, its verb and address, and the verdict for users who may reserve.
     let writes = [
         (Write::Create(Box::new(claim("10.30.0.3"))), "create IP 10.30.0.3", NO_CLAIMS),
         (Write::Create(Box::new(bare_claim(ip("10.30.0.3")))), "create IP 10.30.0.3", NO_CLAIMS),
@@ -329,7 +329,7 @@ async fn everybody_may_write_exactly_what_is_theirs() {
         }
     }
 
-    // All at once is each one by itself.
+    // A deletion of the whole collection is judged claim by claim.
     for (client, words) in [(&tenant, NO_VERB), (&reservers[0].1, NO_CLAIMS)] {
         let theirs: Api<IP> = Api::all(client.clone());
         let only = ListParams::default().fields("metadata.name=10.30.0.1");
@@ -431,7 +431,7 @@ async fn an_operator_under_another_account_says_so_and_serves_once_the_policy_na
     tenant.shows("web", &["10.30.3.0"]).await;
     drop(elsewhere);
 
-    // Under its own account it takes, moves and releases as ever.
+    // Under its own account it takes, moves and releases as usual.
     guarded.plane.apply_yaml(&policy).await.unwrap();
     let operator = guarded.run(NAMESPACE, ACCOUNT).await.unwrap();
     tenant.create(load_balancer("next")).await;
@@ -441,10 +441,10 @@ async fn an_operator_under_another_account_says_so_and_serves_once_the_policy_na
     tenant.claim_is_gone("10.30.3.1").await;
     tenant.set_ingress("web", json!([])).await;
     tenant.shows("web", &["10.30.3.0"]).await;
-    // Nobody takes the claim away from under a Service.
+    // No user can delete the claim of a Service.
     drop(Write::Delete("10.30.3.0").refused(&client, NO_CLAIMS).await.unwrap());
 
-    // A reservation by an administrator keeps the address from everybody.
+    // An administrator's reservation keeps the address from every Service.
     let admins: Api<IP> = Api::all(guarded.reserver().await.unwrap());
     admins.create(&PostParams::default(), &reservation("10.30.3.1")).await.unwrap();
     tenant.create(load_balancer("late").asking("10.30.3.1")).await;
@@ -477,7 +477,7 @@ async fn a_policy_fits_the_kind_it_judges(
     assert_eq!(status.type_checking.unwrap().expression_warnings, None);
 }
 
-/// What the guide promises about those who have a namespace and no more.
+/// What the guide promises about users who have a namespace and no more.
 #[tokio::test]
 async fn no_role_for_tenants_writes_the_ledger_or_what_services_show() {
     let guarded = guarded().await.unwrap();
@@ -508,7 +508,7 @@ async fn no_role_for_tenants_writes_the_ledger_or_what_services_show() {
     }
 }
 
-/// By which schema and at which level the API server queued a request; its answer is no matter.
+/// The schema and level by which the API server queued a request, whatever its answer.
 async fn queue(client: &Client, path: &str) -> Result<(String, String)> {
     let response = client.send(Request::get(path).body(Body::empty())?).await?;
     let header = |name: &str| -> Result<String> {

@@ -1,4 +1,4 @@
-//! The alerts that are shipped, judged by Prometheus' own tool.
+//! Checks the shipped alerts with Prometheus' own tool.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// What follows this key in a YAML file, wherever it is.
+/// The values of this key in a YAML file, wherever it is.
 fn values<'a>(yaml: &'a str, key: &str) -> BTreeSet<&'a str> {
     let entries = yaml.lines().map(|line| line.trim_start_matches([' ', '-']));
     entries.filter_map(|entry| entry.strip_prefix(key)?.strip_prefix(": ")).collect()

@@ -1,4 +1,4 @@
-//! A short attack of the kind that `cargo xtask chaos` makes as long as one likes.
+//! Short attacks of the kind that `cargo xtask chaos` runs for any length of time.
 
 use std::path::{Path, PathBuf};
 

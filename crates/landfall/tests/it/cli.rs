@@ -1,4 +1,4 @@
-//! The binary as a shell sees it.
+//! The command line of the binary, run as from a shell.
 
 use std::io;
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! What users copy is accepted: every YAML block of the documents and every file to be applied.
+//! The API server accepts everything that users copy: every YAML block of the documents and every manifest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The text of each fenced block that calls itself YAML.
+/// The text of each fenced block that is marked as YAML.
 fn yaml_blocks(markdown: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut open: Option<Vec<&str>> = None;
@@ -47,7 +47,7 @@ fn yaml_blocks(markdown: &str) -> Vec<String> {
 
 /// Every block and example, named so that a refusal says where to look.
 ///
-/// Design documents tell history; what stands in them need not work any more.
+/// Design documents are history; their examples need not work any more.
 fn manifests() -> Vec<(String, String)> {
     let root = root();
     let mut documents = files(&root.join("docs"), "md");
@@ -81,7 +81,7 @@ async fn every_yaml_block_and_example_is_accepted() {
     let plane = plane().await;
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in manifests() {
-        // A dry run makes no namespaces, and nothing can be tried in one that is not there.
+        // A dry run creates no namespaces, and a dry run in a missing namespace fails.
         for line in text.lines() {
             if let Some(namespace) = line.trim().strip_prefix("namespace: ") {
                 plane.ensure_namespace(namespace).await.unwrap();
@@ -144,7 +144,7 @@ async fn the_deployment_is_admitted_where_only_restricted_pods_are(
     let pods = &deployment["spec"]["template"]["spec"];
     assert_eq!(pods["priorityClassName"], "system-cluster-critical");
     assert_eq!(pods["nodeSelector"]["kubernetes.io/os"], "linux");
-    // What is to protect its Pods is about them and about nothing else.
+    // Objects that protect the operator's Pods must select those Pods and no others.
     for (kind, selector) in [
         ("PodDisruptionBudget", "/spec/selector/matchLabels"),
         ("NetworkPolicy", "/spec/podSelector/matchLabels"),
@@ -155,7 +155,7 @@ async fn the_deployment_is_admitted_where_only_restricted_pods_are(
         assert_eq!(object["metadata"]["namespace"], deployment["metadata"]["namespace"], "{kind}");
     }
 
-    // A Deployment that asks for too much is accepted and its Pods are not; so a Pod it is.
+    // A Deployment that asks for too much is accepted while its Pods are not; so a Pod is tried.
     let namespace = plane.kubectl(&["get", "namespace", "landfall-system", "-o", "json"]).await;
     assert!(namespace.unwrap().contains(r#""pod-security.kubernetes.io/enforce": "restricted""#));
     let mut pod = deployment["spec"]["template"].clone();

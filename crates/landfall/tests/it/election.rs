@@ -19,7 +19,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// An account with exactly the rights that the runtime says it needs.
+/// An account with exactly the rights that the runtime declares.
 async fn kubeconfig(
     plane: &ControlPlane,
     namespace: &str,
@@ -94,7 +94,7 @@ async fn a_frozen_connection_never_makes_two_leaders() {
     let (new, stop_new) = elector(&mut tasks, &direct, namespace, "new").await.unwrap();
 
     proxy.freeze_all();
-    // `new` first: what leads after the handover must find the other one already standing down.
+    // `new` first: if it leads after the handover, the other must have stood down already.
     let never_two = |context: &str| {
         let (first, second) = (new.is_leader(), old.is_leader());
         assert!(!(first && second), "two leaders {context}");
@@ -117,10 +117,10 @@ async fn a_frozen_connection_never_makes_two_leaders() {
     .unwrap();
     assert_eq!(spec(plane, namespace).await.unwrap().lease_transitions, Some(1));
 
-    // And back, at once, because the lease is given back.
+    // And back, at once, because the lease is released.
     stop_new.cancel();
     wait::until("the first to lead again", LONG, async || {
-        // Now it is the other one that stands down first.
+        // Now the other one stands down first.
         let (first, second) = (old.is_leader(), new.is_leader());
         assert!(!(first && second), "two leaders at the end");
         first
@@ -136,7 +136,7 @@ async fn a_terminated_operator_hands_over_and_a_stopped_one_does_not_lead_on() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     plane.install_crds(&root.join("deploy/crds")).await.unwrap();
     let binary = Path::new(env!("CARGO_BIN_EXE_landfall"));
-    // No namespace anywhere, as from an admin's shell: the operator makes its own.
+    // No namespace anywhere, as from an admin's shell: the operator creates its own.
     let start = async || {
         let operator = Operator::spawn(binary, plane.admin_kubeconfig(), &[]).await.unwrap();
         operator.wait_ready(LONG).await.unwrap();

@@ -1,4 +1,4 @@
-//! Guides as their readers follow them: every command is run, every block is applied.
+//! Follows guides as their readers do: runs every command and applies every block.
 
 use crate::stage::{Arena, root};
 
@@ -21,7 +21,7 @@ impl Guide {
         &self.text
     }
 
-    /// What stands under one heading.
+    /// The text under one heading.
     pub(crate) fn section(&self, heading: &str) -> Self {
         let mut sections = self.text.split("\n## ");
         let found = sections.find(|section| section.lines().next() == Some(heading));
@@ -54,7 +54,7 @@ pub(crate) async fn walk(arena: &Arena, line: &str) -> String {
         Some(_) => root().join(word).to_string_lossy().into_owned(),
         None => word.clone(),
     };
-    // `-o jsonpath='…'` is one word for a shell.
+    // `-o jsonpath='…'` is one word to a shell.
     let mut args: Vec<String> = Vec::new();
     for word in words.iter().skip(1).map(here) {
         match args.last_mut() {

@@ -38,19 +38,19 @@ impl<'a> Map<'a> {
         Self { maps: Api::namespaced(client.clone(), namespace), name, reader: None }
     }
 
-    /// The same, read by this operator: what it said before is over for it when it says something
-    /// else. Nothing orders the news of two kinds, and a Service might be served as before.
+    /// The same, read by this operator: a change then waits until the operator no longer knows the old data.
+    /// Nothing orders the news of two kinds, and a Service might be served by the old data.
     pub(crate) fn read_by(self, operator: &'a Operator) -> Self {
         Self { reader: Some(operator), ..self }
     }
 
-    /// Makes it say this and nothing else.
+    /// Replaces its data by this, deleting it first.
     pub(crate) async fn says(&self, data: &Value) {
         self.goes().await;
         self.keeps(data).await;
     }
 
-    /// The same, without its being gone for a moment.
+    /// The same, without deleting it first.
     pub(crate) async fn keeps(&self, data: &Value) {
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name}, "data": data,
@@ -60,7 +60,7 @@ impl<'a> Map<'a> {
     }
 
     pub(crate) async fn goes(&self) {
-        // Otherwise what its reader does not show yet would pass for gone.
+        // Otherwise pools that its reader does not show yet would count as gone.
         if self.has_pools().await {
             self.is_read(true).await;
         }
@@ -74,7 +74,7 @@ impl<'a> Map<'a> {
         data.keys().any(|key| key.starts_with("cidr-") || key.starts_with("range-"))
     }
 
-    /// Waits until the metrics of its reader, if it has one, show its pools or do not.
+    /// Waits until the metrics of its reader, if it has one, show its pools or no longer do.
     async fn is_read(&self, there: bool) {
         let Some(reader) = self.reader else { return };
         let pool = format!("pool=\"ConfigMap/{}/", self.name);
@@ -89,7 +89,7 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Applies `deploy/kube-vip` where no earlier test left anything of it.
+/// Applies `deploy/kube-vip` to an arena in which earlier tests left nothing of it.
 pub(crate) async fn deploy(arena: &Arena) {
     for gone in ["deployment/kube-vip-cloud-provider", "lease/kube-vip-cloud-controller"] {
         arena.kubectl(&["-n", "kube-system", "delete", gone, "--ignore-not-found"]).await;
@@ -99,7 +99,7 @@ pub(crate) async fn deploy(arena: &Arena) {
     guide::walk(arena, apply.unwrap()).await;
 }
 
-/// Starts what the Deployment says, as a kubelet would: its arguments and variables, under its account.
+/// Starts the operator as the Deployment says: with its arguments and variables, under its account.
 pub(crate) async fn deployed(arena: &Arena, url: &str) -> Operator {
     let get = ["-n", "kube-system", "get", "deployment", "kube-vip-cloud-provider", "-o", "json"];
     let deployment: Value = serde_json::from_str(&arena.kubectl(&get).await).unwrap();
@@ -122,7 +122,7 @@ pub(crate) async fn deployed(arena: &Arena, url: &str) -> Operator {
     Operator::spawn_with(binary, &kubeconfig.unwrap(), &flags, &variables).await.unwrap()
 }
 
-/// What stands on a Service, as far as this dialect is concerned.
+/// The fields of a Service that matter to this dialect.
 pub(crate) fn marks(service: &Service) -> Value {
     let metadata = &service.metadata;
     let label = |key: &str| metadata.labels.as_ref().and_then(|all| all.get(key));
@@ -138,7 +138,7 @@ pub(crate) fn marks(service: &Service) -> Value {
     })
 }
 
-/// Waits until exactly this stands on a Service; what is not named is not there.
+/// Waits until a Service has exactly these; fields that are not named must be missing.
 pub(crate) async fn carries(
     services: &Api<Service>,
     name: &str,
@@ -158,7 +158,7 @@ pub(crate) async fn carries(
     .unwrap()
 }
 
-/// Waits until a Service's annotation reads so.
+/// Waits until a Service's annotation has this value.
 pub(crate) async fn annotated(services: &Api<Service>, name: &str, addrs: &str) -> Service {
     wait::until(format!("{name} to be annotated with {addrs}"), LONG, async || {
         let service = services.get(name).await.map_err(|error| error.to_string())?;
@@ -173,7 +173,7 @@ pub(crate) async fn annotated(services: &Api<Service>, name: &str, addrs: &str) 
     .unwrap()
 }
 
-/// A Service with more laid over it, as `kubectl patch` would.
+/// A Service with these patches applied, as by `kubectl patch`.
 pub(crate) fn from_json(service: Service, more: &[Value]) -> Service {
     let mut value = serde_json::to_value(service).unwrap();
     for patch in more {
@@ -195,8 +195,8 @@ fn lay_over(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Lets an operator serve the namespace `shop` from these pools, if any, whatever is done meanwhile;
-/// then all is in order, and another start writes nothing.
+/// Lets an operator serve the namespace `shop` from these pools, if any, while `act` runs; afterwards all
+/// must be in order, and another start must write nothing.
 pub(crate) async fn played(data: &Value, act: impl AsyncFn(&Arena, &Map<'_>, &Tenant)) {
     let arena = arena().await;
     let map = Map::new(&arena.client);

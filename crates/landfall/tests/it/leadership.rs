@@ -17,7 +17,7 @@ async fn it_ends_at_its_deadline_though_nobody_says_so() {
     assert!(!leadership.is_leader());
     setter.lead_until(Instant::now() + 10 * SECOND);
     assert!(leadership.is_leader());
-    // Moves the clock without running any task, as a stopped process sees it on waking up.
+    // Moves the clock without running any task, as a stopped process sees it when it wakes up.
     advance(10 * SECOND).await;
     assert!(!leadership.is_leader());
 }

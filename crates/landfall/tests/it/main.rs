@@ -1,4 +1,4 @@
-//! Landfall as a whole, on real servers and as a real process.
+//! Tests of Landfall as a whole, on real API servers and as a real process.
 
 mod admission;
 #[cfg(test)]
@@ -18,7 +18,7 @@ mod leadership;
 mod migration;
 #[cfg(test)]
 mod roles;
-// The attribute tells clippy that the helpers in there are tests, too.
+// The attribute tells clippy that the helpers in there are tests as well.
 #[cfg(test)]
 mod services;
 #[cfg(test)]

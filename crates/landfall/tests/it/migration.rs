@@ -24,7 +24,7 @@ use crate::stage::{Arena, LONG, Tenant, ip};
 pub(crate) const VALID: &str = "successfully allocated an IP address";
 const MIGRATED: &str = "VirtualIP has been migrated";
 
-/// Nobody may make a Service a `LoadBalancer`.
+/// A policy that refuses every Service of type `LoadBalancer`.
 const NO_LOAD_BALANCERS: &str = r#"
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -43,7 +43,7 @@ metadata: {name: no-load-balancers}
 spec: {policyName: no-load-balancers, validationActions: [Deny]}
 "#;
 
-/// Takes that back.
+/// Removes that policy.
 const ALLOW_LOAD_BALANCERS: [&str; 3] =
     ["delete", "validatingadmissionpolicybinding", "no-load-balancers"];
 
@@ -96,7 +96,7 @@ impl Old {
         self.vips.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Lets nobody make a Service a `LoadBalancer` until [`ALLOW_LOAD_BALANCERS`].
+    /// Refuses every Service of type `LoadBalancer` until [`ALLOW_LOAD_BALANCERS`].
     async fn refuse_load_balancers(&self, arena: &Arena) {
         arena.apply(NO_LOAD_BALANCERS).await;
         wait::until("the policy", LONG, async || {
@@ -136,7 +136,7 @@ impl Old {
         .unwrap();
     }
 
-    /// A migration that is over in every respect.
+    /// Waits until a migration is complete in every respect.
     pub(crate) async fn is_migrated(&self, name: &str, service: &str, addr: &str) {
         let status = self.is(name, State::Migrated, MIGRATED).await;
         assert_eq!(status.ip.as_deref(), Some(addr), "{name}");
@@ -157,7 +157,7 @@ impl Old {
     }
 }
 
-/// What can change without anybody's asking, as text that tells when it did.
+/// The versions of all objects that must not change without a reason, as text.
 async fn versions(client: &Client) -> Vec<String> {
     let vips: Api<VirtualIP> = Api::all(client.clone());
     let seen = cluster::Snapshot::take(client).await.unwrap();

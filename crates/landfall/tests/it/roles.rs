@@ -1,4 +1,4 @@
-//! An operator that has the rights every operator needs, and not those that only some clusters need.
+//! An operator that has only the rights every operator needs, without those for some clusters.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
@@ -77,7 +77,7 @@ async fn a_finalizer_that_may_not_be_removed_is_told_on_its_service_and_holds_up
     tenant.tells("old", "ServiceRefused", FIX).await;
     tenant.says("old", "True", "Allocated", "").await;
 
-    // Its own wishes are followed, and so are those of others.
+    // Its own requests are granted, and so are those of others.
     for addr in ["10.60.1.3", "10.60.1.4", "10.60.1.5"] {
         tenant.ask("old", addr).await;
         tenant.shows("old", &[addr]).await;
@@ -107,7 +107,7 @@ async fn an_annotation_that_may_not_be_written_is_told_in_the_condition_and_writ
     tenant.says("announced", "False", "ServiceRefused", FIX).await;
     tenant.tells("announced", "ServiceRefused", REFUSED).await;
 
-    // Pools that are shown in the status serve as ever.
+    // Pools that are published in the status serve as usual.
     let group = "IPGroup/base-annotation";
     tenant.create(load_balancer("web").annotated(from_map, group)).await;
     tenant.shows("web", &["10.60.3.0"]).await;
@@ -130,11 +130,11 @@ async fn without_the_migration_role_a_virtual_ip_says_so_and_services_are_served
     old.expose("cart", "cart", Some("10.60.4.1")).await;
     let operator = arena.operator_with(&[]).await;
     operator.wait_ready(LONG).await.unwrap();
-    // Its finalizers come before anything else.
+    // Finalizers are written before anything else.
     let words = "cannot patch resource \"virtualips\"";
     old.is("cart", State::Error, words).await;
     old.tenant.tells("cart", "NotExposed", words).await;
-    // The role for Services is enough for what it is for.
+    // The role for Services is enough for its purpose.
     old.tenant.create(with_finalizer("web")).await;
     old.tenant.shows("web", &["10.60.5.0"]).await;
     is_free_of_finalizers(&old.tenant, "web").await;

@@ -1,4 +1,4 @@
-//! The allocator on a real API server, from outside.
+//! The allocator on a real API server, tested from outside.
 
 mod adoption;
 mod bad_input;

@@ -1,4 +1,4 @@
-//! Where the operator is tested: real control planes, the binary, and the rights it ships with.
+//! The test environment: real control planes, the binary, and the rights it ships with.
 
 mod quiet;
 mod tenant;
@@ -29,7 +29,7 @@ pub(crate) use tenant::{Dialect, Tenant, allocated, describe, ip};
 
 use crate::kube_vip::Map;
 
-/// No measurement: long enough for a machine that is busy with everything else.
+/// Not a measurement: long enough for a machine that is busy with everything else.
 pub(crate) const LONG: Duration = Duration::from_secs(90);
 
 pub(crate) fn root() -> PathBuf {
@@ -78,7 +78,7 @@ pub(crate) async fn tenant(namespace: &str) -> Tenant {
     Tenant { served: true, ..Tenant::new(&shared.plane.plane, namespace).await }
 }
 
-/// A control plane without an operator, empty, and nobody else's until it is dropped.
+/// A control plane without an operator, empty, and for one test until it is dropped.
 ///
 /// Tests that stop, kill or multiply operators take turns on two: starting another for each would
 /// cost more than cleaning up, and on few cores they would only slow each other down.
@@ -100,7 +100,7 @@ pub(crate) async fn unharmed_arena() -> Arena {
     Arena::on(ARENA.lock().await).await
 }
 
-/// Another one, on which the kinds of earlier releases are installed, too.
+/// Another one, on which the kinds of earlier releases are installed as well.
 pub(crate) async fn old_arena() -> Arena {
     static ARENA: Mutex<Option<Plane>> = Mutex::const_new(None);
     let arena = Arena::on(ARENA.lock().await).await;
@@ -139,7 +139,7 @@ impl Arena {
     async fn clear_old_kinds(&self) {
         delete_all::<ValidatingAdmissionPolicyBinding>(&Api::all(self.client.clone())).await;
         delete_all::<ValidatingAdmissionPolicy>(&Api::all(self.client.clone())).await;
-        // The API server learns by a watch of its own that they are gone.
+        // The API server learns by its own watch that they are gone.
         let (vips, services) = (
             Api::<VirtualIP>::default_namespaced(self.client.clone()),
             Api::<Service>::default_namespaced(self.client.clone()),
@@ -176,15 +176,15 @@ impl Arena {
         Tenant::new(&self.stage.plane, namespace).await
     }
 
-    /// What the operator's own account may do.
+    /// A client with the rights of the operator's own account.
     pub(crate) async fn operators_client(&self) -> Client {
         let stage = &*self.stage;
         let kubeconfig = stage.install.kubeconfig(&stage.plane, stage.plane.url()).await.unwrap();
         client_from(&kubeconfig).await.unwrap()
     }
 
-    /// Takes roles away from the operator's account that only some clusters need, and waits until it
-    /// cannot do this any more.
+    /// Deletes roles of the operator's account that only some clusters need, and waits until it is forbidden
+    /// to do this.
     pub(crate) async fn revoke(&self, roles: &[&str], forbidden: &[&str]) {
         for role in roles {
             self.stage.install.revoke(&self.stage.plane, role).await.unwrap();
@@ -194,13 +194,13 @@ impl Arena {
         }
     }
 
-    /// Gives all of them back, and waits until the operator's account can do this.
+    /// Grants all of them again, and waits until the operator's account can do this.
     pub(crate) async fn grant(&self, allowed: &[&str]) {
         self.stage.install.grant(&self.stage.plane).await.unwrap();
         self.may(allowed, true).await;
     }
 
-    /// The API server learns of bindings by a watch of its own.
+    /// The API server learns of bindings by its own watch.
     async fn may(&self, what: &[&str], allowed: bool) {
         let account = format!("--as={}", self.stage.install.user());
         let ask = [&["auth", "can-i", "-A"], what, &[&*account]].concat();
@@ -240,12 +240,12 @@ impl Arena {
         Proxy::start(&self.stage.plane).await.unwrap()
     }
 
-    /// Removes a kind with all its objects, and waits until nobody knows it any more.
+    /// Removes a kind with all its objects, and waits until the API server no longer serves it.
     pub(crate) async fn remove_kind(&self, name: &str) {
         self.kubectl(&["delete", "crd", name, "--wait=true", "--timeout=60s"]).await;
     }
 
-    /// Makes a kind of `deploy/crds`.
+    /// Installs a kind of `deploy/crds`.
     pub(crate) async fn install_kind(&self, name: &str) {
         let path = root().join(format!("deploy/crds/{name}.yaml"));
         self.stage.plane.install_crds(&path).await.unwrap();
@@ -255,21 +255,21 @@ impl Arena {
         self.stage.plane.apply_yaml(yaml).await.unwrap();
     }
 
-    /// Starts an operator, waits until it has nothing left to do, and sees that it wrote nothing but
-    /// its lease.
+    /// Starts an operator, waits until it has nothing left to do, and checks that it wrote nothing but its
+    /// lease.
     pub(crate) async fn a_start_writes_nothing(&self) {
         let proxy = self.proxy().await;
         let operator = self.electing_operator_via(&proxy).await;
         writes_only(operator, &proxy, &["leases"]).await;
     }
 
-    /// Ends the API server as a crash would and starts it again.
+    /// Kills the API server and starts it again.
     pub(crate) async fn crash_apiserver(&self) {
         self.stage.plane.kill_apiserver().unwrap();
         self.stage.plane.start_apiserver().await.unwrap();
     }
 
-    /// Removes whatever an earlier test left, also one that failed.
+    /// Removes everything an earlier test left, even one that failed.
     async fn clear(&self) {
         delete_all::<ValidatingWebhookConfiguration>(&Api::all(self.client.clone())).await;
         let snapshot = Snapshot::take(&self.client).await.unwrap();
@@ -295,8 +295,8 @@ impl Arena {
     }
 }
 
-/// Waits until nobody, or whoever this client is, can make a claim any more: the API server learns
-/// by watches of its own what it has to refuse.
+/// Waits until this client can no longer create a claim: the API server learns by its own watches what it has
+/// to refuse.
 pub(crate) async fn claims_are_refused(client: &Client) {
     let claims: Api<IP> = Api::all(client.clone());
     let dry = PostParams { dry_run: true, ..PostParams::default() };
@@ -306,7 +306,7 @@ pub(crate) async fn claims_are_refused(client: &Client) {
         .unwrap();
 }
 
-/// Whether an operator thinks that it leads.
+/// Whether an operator believes that it leads.
 pub(crate) async fn leads(operator: &Operator) -> Result<(), String> {
     let text = operator.metrics().await.map_err(|error| format!("{error:?}"))?;
     if text.contains("\nlandfall_leader 1\n") { Ok(()) } else { Err("it does not lead".into()) }

@@ -19,7 +19,7 @@ use crate::stage::{Arena, LONG, allocated, claims_are_refused, ip, unharmed_aren
 
 mod provider;
 
-/// What becomes of a recorded cluster. What is not named here stays as it is.
+/// The expected changes of a recorded cluster. Everything else stays as it is.
 #[derive(Default)]
 struct Fate {
     /// Services that get an address they did not show, or another because they ask for it.
@@ -30,9 +30,9 @@ struct Fate {
     go: &'static [&'static str],
     /// Addresses that are free in the end.
     free: &'static [&'static str],
-    /// Services that are none of our business.
+    /// Services that do not concern us.
     foreign: &'static [&'static str],
-    /// Addresses that were given twice, which is told and left so.
+    /// Addresses that were given twice, which is reported and left so.
     doubled: &'static [&'static str],
 }
 
@@ -58,7 +58,7 @@ fn as_service(object: &DynamicObject) -> Service {
     serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap()
 }
 
-/// What a Service shows, to the letter: in the annotation that kube-vip reads, if it has one, else in
+/// The addresses a Service shows, as written: in the annotation that kube-vip reads, if it has one, else in
 /// its status.
 fn words_shown(service: &Service) -> Vec<String> {
     let annotation = service.annotations().get(keys::ANNOTATION_KUBE_VIP_ADDRESSES);
@@ -70,13 +70,13 @@ fn words_shown(service: &Service) -> Vec<String> {
     ingress.iter().filter_map(|entry| entry.ip.clone()).collect()
 }
 
-/// What each Service shows now, by `namespace/name`, to the letter.
+/// The addresses each Service shows now, by `namespace/name`, as written.
 fn shown_now(snapshot: &Snapshot) -> BTreeMap<String, Vec<String>> {
     let services = snapshot.services.iter();
     services.map(|service| (cluster::key(service), words_shown(service))).collect()
 }
 
-/// Everything that should be so in the end and is not.
+/// Every expectation that is not met.
 fn unmet(fate: &Fate, before: &BTreeMap<String, Vec<String>>, now: &Snapshot) -> Vec<String> {
     let doubled = |problem: &String| fate.doubled.iter().any(|addr| problem.contains(addr));
     let mut unmet: Vec<_> = now.problems().into_iter().filter(|it| !doubled(it)).collect();
@@ -115,7 +115,7 @@ fn unmet(fate: &Fate, before: &BTreeMap<String, Vec<String>>, now: &Snapshot) ->
     unmet
 }
 
-/// Waits until no pool says any more that something is to be mended.
+/// Waits until no pool reports a finding any more.
 async fn consistent(arena: &Arena) {
     let pools: Api<IPGroup> = Api::all(arena.client.clone());
     wait::until("every pool to be consistent", LONG, async || {
@@ -131,13 +131,13 @@ async fn consistent(arena: &Arena) {
     .unwrap();
 }
 
-/// Plays a recording back, starts the operator, and sees that nothing changes but what must.
+/// Replays a recording, starts the operator, and checks that nothing changes but what must.
 async fn taken_over(arena: &Arena, recording: &Recording, fate: &Fate) {
     taken_over_by(arena, recording, fate, async || arena.operator().await).await;
     arena.a_start_writes_nothing().await;
 }
 
-/// The same with whatever leads to a running operator.
+/// The same with another way to start the operator.
 async fn taken_over_by(
     arena: &Arena,
     recording: &Recording,
@@ -163,7 +163,7 @@ async fn taken_over_by(
     operator.terminate().await.unwrap();
 }
 
-/// Each address that is shown is in the ledger, for all who show it.
+/// Each address that is shown has a claim, which names all Services that show it.
 fn is_in_the_ledger(snapshot: &Snapshot) {
     for service in &snapshot.services {
         for addr in shown(service).into_iter().filter(|addr| !addr.is_unspecified()) {
@@ -286,7 +286,7 @@ fn claim_of<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a IP> {
     snapshot.claims.iter().find(|claim| claim.name_any() == name)
 }
 
-/// The webhook outlives its operator and refuses every write of a claim, for everybody.
+/// The webhook outlives its operator and refuses every write of a claim, for all users.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_webhook_that_was_left_behind_is_named_and_work_goes_on_without_it() {
     let arena = unharmed_arena().await;
@@ -375,7 +375,7 @@ async fn the_guide_leads_from_the_old_operator_to_ours() {
     drop(operator);
 }
 
-/// Waits for an event about a pool; those of objects without a namespace lie in `default`.
+/// Waits for an event about a pool; events of objects without a namespace are in `default`.
 async fn tells_of_pools(arena: &Arena, reason: &str) {
     let events: Api<Event> = Api::namespaced(arena.client.clone(), "default");
     wait::until(format!("an event {reason} about a pool"), LONG, async || {
@@ -401,7 +401,7 @@ async fn consistent_and_without_finalizers(arena: &Arena) {
     consistent(arena).await;
 }
 
-/// A restore may bring claims before Services.
+/// A restore may bring back claims before Services.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_waits_for_its_service_as_long_as_it_was_told_to() {
     let arena = unharmed_arena().await;
@@ -412,7 +412,7 @@ async fn a_claim_waits_for_its_service_as_long_as_it_was_told_to() {
         tenant.make_claim(&claim).await;
     }
     let operator = arena.operator_with(&["--leader-elect=false", "--orphan-grace=10m"]).await;
-    // Told, and not released.
+    // Reported, and not released.
     wait::until("the pool to say so", LONG, async || {
         let pool = tenant.pools.get("restored").await.map_err(|error| error.to_string())?;
         let conditions = pool.status.unwrap_or_default().conditions;

@@ -1,4 +1,4 @@
-//! What the documents show is what is printed: tables of `kubectl`, conditions, refusals of policies.
+//! The documents show what is really printed: tables of `kubectl`, conditions, refusals of policies.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use landfall_testkit::wait;
 use crate::guide::{self, Guide};
 use crate::stage::{Arena, LONG, arena, ip, root};
 
-/// Columns whose values are another's in each cluster.
+/// Columns whose values differ in each cluster.
 const VOLATILE: [&str; 3] = ["AGE", "CLUSTER-IP", "PORT(S)"];
 
 /// One of each kind that is listed somewhere, so that there is something to list.
@@ -79,7 +79,7 @@ fn documents() -> Vec<(String, Guide)> {
     paths.into_iter().map(read).collect()
 }
 
-/// The columns of a table with where each begins: names of columns are apart by three blanks.
+/// The columns of a table with their offsets: names of columns are three blanks apart.
 fn columns(header: &str) -> Vec<(usize, &str)> {
     let mut columns = Vec::new();
     let mut at = 0;
@@ -93,7 +93,7 @@ fn columns(header: &str) -> Vec<(usize, &str)> {
     columns
 }
 
-/// The cells of a table, without those that are never the same twice.
+/// The cells of a table, without the volatile columns.
 fn cells(lines: &[String]) -> Vec<Vec<String>> {
     let Some(header) = lines.first() else { return Vec::new() };
     let columns = columns(header);
@@ -192,7 +192,7 @@ async fn whoever_gets_started_sees_what_the_guide_shows() {
     drop(operator);
 }
 
-/// The first thing that the troubleshooting page quotes under each reason.
+/// The first text that the troubleshooting page quotes under each reason.
 fn quoted(page: &Guide, reason: Reason) -> String {
     let section = page.section(reason.as_str());
     let lines = section.text().lines().skip_while(|line| !line.starts_with("> "));

@@ -1,4 +1,4 @@
-//! `deploy/admission-external-ips.yaml`: who may list addresses of pools in `spec.externalIPs`.
+//! `deploy/admission-external-ips.yaml`: which users may list addresses of pools in `spec.externalIPs`.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{Guarded, Result, guarded};
 use crate::stage::LONG;
 
-/// Whom RBAC lets write Services, one of them with the verb for one pool.
+/// Users whom RBAC lets write Services, one of them with the verb for one pool.
 const RIGHTS: &str = r"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -41,14 +41,14 @@ pub(super) fn listing<'a>(name: &str, addrs: impl IntoIterator<Item = &'a str>) 
     load_balancer(name).of_type("ClusterIP").with_spec(|spec| spec.external_ips = Some(addrs))
 }
 
-/// Lets the API server judge a new Service and do nothing.
+/// A dry run: the API server judges a new Service and does nothing.
 pub(super) async fn rehearse(client: &Client, service: &Service) -> kube::Result<()> {
     let services: Api<Service> = Api::namespaced(client.clone(), "shop");
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     services.create(&dry, service).await.map(drop)
 }
 
-/// The policy's words, which must have this in them.
+/// The policy's message, which must contain this fragment.
 fn refused(outcome: kube::Result<()>, fragment: &str) -> Result<()> {
     match outcome {
         Err(kube::Error::Api(status))
@@ -62,7 +62,7 @@ fn refused(outcome: kube::Result<()>, fragment: &str) -> Result<()> {
     }
 }
 
-/// Makes pools, and waits until the policy knows the last of them.
+/// Creates pools, and waits until the policy knows the last of them.
 pub(super) async fn pools(
     guarded: &Guarded,
     tenant: &Client,
@@ -147,7 +147,7 @@ async fn only_those_with_the_verb_list_addresses_of_pools() {
         ("fd00:31:1:0:ffff::", "listed"),
         ("::6", "listed"),
     ] {
-        // A good one beside it helps as little as another spelling does.
+        // An allowed address beside it helps as little as another spelling does.
         for addrs in [vec![addr], vec!["203.0.113.1", addr], vec![addr, "203.0.113.1"]] {
             let outcome = rehearse(&tenant, &listing("web", addrs)).await;
             let words = format!(
@@ -178,7 +178,7 @@ async fn what_is_no_address_for_the_policy_is_refused_and_what_was_listed_before
     guarded.plane.apply_yaml(RIGHTS).await.unwrap();
     let tenant = guarded.tenant().await.unwrap();
     let services: Api<Service> = Api::namespaced(guarded.masters().await.unwrap(), "shop");
-    // An administrator listed it, or it was there before the pool.
+    // An administrator listed it, or it was listed before the pool existed.
     let there = listing("there", ["10.31.20.1", "203.0.113.7"]);
     services.create(&PostParams::default(), &there).await.unwrap();
     pools(&guarded, &tenant, &[pool("later", &["10.31.20.0/24"])], "10.31.20.9").await.unwrap();
@@ -202,7 +202,7 @@ async fn what_is_no_address_for_the_policy_is_refused_and_what_was_listed_before
     refused(patch(again).await, "may not list 10.31.20.1 in").unwrap();
     services.delete("there", &kube::api::DeleteParams::default()).await.unwrap();
 
-    // The operator shows the addresses of VirtualIPs in this way.
+    // The operator shows the addresses of VirtualIPs this way.
     let operator = guarded.operator().await.unwrap();
     guarded.plane.apply_yaml(&super::deployed("rbac-migration.yaml").unwrap()).await.unwrap();
     wait::until("the operator to make Services", LONG, async || {
@@ -212,8 +212,8 @@ async fn what_is_no_address_for_the_policy_is_refused_and_what_was_listed_before
     .unwrap();
 }
 
-/// CEL has a budget. The largest pool and the longest list that is judged stay within it; whatever is
-/// beyond is refused, and never let through.
+/// CEL has a budget. The largest pool and the longest list that are judged stay within it; anything larger is
+/// refused, and never accepted.
 #[tokio::test]
 async fn the_largest_pool_is_compared_with_the_longest_list() {
     let guarded = guarded().await.unwrap();

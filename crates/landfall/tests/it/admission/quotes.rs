@@ -1,4 +1,4 @@
-//! The guide quotes the policies word by word.
+//! The guide quotes the messages of the policies word for word.
 
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -13,7 +13,7 @@ use super::{claim, guarded};
 use crate::guide::Guide;
 use crate::stage::LONG;
 
-/// Whom RBAC lets write claims and Services.
+/// Users whom RBAC lets write claims and Services.
 const RIGHTS: &str = r"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -30,7 +30,7 @@ subjects:
 - {kind: User, apiGroup: rbac.authorization.k8s.io, name: alice}
 ";
 
-/// What the API server said when it refused; nothing if it did not.
+/// The API server's message of refusal; empty if it did not refuse.
 fn message<T>(outcome: kube::Result<T>) -> String {
     match outcome {
         Err(kube::Error::Api(status)) => status.message.clone(),
@@ -38,7 +38,7 @@ fn message<T>(outcome: kube::Result<T>) -> String {
     }
 }
 
-/// In one line, however it is broken.
+/// The text in one line, without line breaks.
 fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -68,7 +68,7 @@ async fn the_guide_quotes_what_is_refused_word_by_word() {
     let written = wait::until("the policy's words", LONG, async || {
         let outcome = elsewhere.create(&PostParams::default(), &claim("192.0.2.10")).await;
         let words = message(outcome);
-        // Until its rights are known, RBAC says no before the policy does.
+        // Until its rights are known, RBAC refuses before the policy does.
         if words.contains("ValidatingAdmissionPolicy") { Ok(words) } else { Err(words) }
     })
     .await

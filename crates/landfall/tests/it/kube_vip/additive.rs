@@ -1,4 +1,4 @@
-//! Keys that kube-vip-cloud-provider does not know, and what they do through the real operator.
+//! Keys that kube-vip-cloud-provider does not know, tested with the real operator.
 
 use k8s_openapi::api::core::v1::Service;
 use landfall_api::keys;
@@ -49,7 +49,7 @@ async fn a_full_pool_falls_back_to_that_of_all_and_who_waits_is_served_by_either
     });
     played(&data, async |arena, map, shop| {
         let own = arena.tenant("own").await;
-        // It would serve everybody, but whoever announces it is another.
+        // It would serve every Service, but another program announces its addresses.
         own.pool(pool("beside", &["10.21.3.1-10.21.3.9"])).await;
         for (name, addr) in [("a", "10.21.0.1"), ("b", "10.21.2.1")] {
             shop.create(load_balancer(name)).await;
@@ -66,13 +66,13 @@ async fn a_full_pool_falls_back_to_that_of_all_and_who_waits_is_served_by_either
         shop.says("d", "False", "Exhausted", "cidr-global").await;
         shop.delete("a").await;
         annotated(&shop.services, "d", "10.21.0.1").await;
-        // Who is not told to stays with what is its own.
+        // A namespace without a fallback key stays with its own pool.
         own.create(load_balancer("a")).await;
         annotated(&own.services, "a", "10.21.1.1").await;
         own.create(load_balancer("b")).await;
         let waits = own.says("b", "False", "Exhausted", "cidr-own").await;
         assert!(!format!("{:?}", waits.status).contains("cidr-global"), "{:?}", waits.status);
-        // Told so later, it is served at once.
+        // Once it has the key, it is served at once.
         shop.delete("c").await;
         map.keeps(&json!({
             "cidr-shop": "10.21.0.1/32", "fallback-global": "true", "cidr-own": "10.21.1.1/32",
@@ -108,7 +108,7 @@ async fn a_pool_with_a_name_serves_who_asks_for_it_on_an_interface_of_its_own() 
             let claim = shop.has_claim(addr).await;
             assert_eq!(claim.spec.pool.as_deref(), Some(pool), "{name}");
         }
-        // Nobody else is, though he has nothing, nor anybody of another namespace.
+        // No other Service is served from there, not even one without an address or one of another namespace.
         shop.create(load_balancer("late")).await;
         let late = shop.says("late", "False", "Exhausted", "ConfigMap/kubevip/cidr-shop: ").await;
         let said = format!("{:?}", late.status);
@@ -142,7 +142,7 @@ async fn those_who_ask_for_a_pool_with_a_name_share_there_if_their_namespace_let
             shop.create(on_port(asking(name, pool), port)).await;
             annotated(&shop.services, name, addr).await;
         }
-        // Who did not ask does not join them.
+        // A Service that did not ask does not join them.
         shop.create(on_port(load_balancer("d"), 82)).await;
         shop.says("d", "False", "NotSelected", pool).await;
     })
@@ -172,7 +172,7 @@ async fn an_exclusion_that_cannot_be_read_is_told_on_service_and_map_and_nothing
     system.tells("kubevip", "PoolInvalid", r#"exclude-shop: "10.23.0.300" is not"#).await;
     system.tells("kubevip", "PoolWarning", "exclude-nobody: has no effect").await;
     system.tells("kubevip", "PoolWarning", r#"fallback-shop: is "yes""#).await;
-    // Mended, it serves at once who waits for it.
+    // Once fixed, it serves its waiters at once.
     map.keeps(&json!({
         "cidr-shop": "10.23.0.1-10.23.0.9", "exclude-shop": "10.23.0.1,10.23.0.3",
         "cidr-shop.dmz": "10.23.1.1-10.23.1.9", "cidr-global": "10.23.2.1-10.23.2.9",

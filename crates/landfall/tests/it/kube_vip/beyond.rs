@@ -1,4 +1,4 @@
-//! What no test of the original pins down.
+//! Behaviour that no test of the original covers.
 
 use landfall_api::keys;
 use landfall_testkit::builders::{ServiceBuilder as _, load_balancer};
@@ -49,7 +49,7 @@ async fn the_first_key_that_is_there_decides() {
             }
             tenant.clear().await;
         }
-        // A warning about it is told again by whoever comes next.
+        // A new leader repeats the warning about it.
         map.says(&json!({"cidr-shop": "10.0.0.1/32"})).await;
     })
     .await;
@@ -75,7 +75,7 @@ async fn what_is_left_to_dhcp_is_in_no_ledger() {
             .await;
         annotated(&tenant.services, "mixed", "0.0.0.0,2001:db8::").await;
         tenant.clear().await;
-        // Each family by itself, and also if its user says so.
+        // Each family by itself, and even if its user wrote it.
         map.says(&json!({"cidr-global": "0.0.0.0/32,::/128"})).await;
         for name in ["one", "two"] {
             let both = both_families("RequireDualStack");
@@ -94,7 +94,7 @@ async fn what_is_left_to_dhcp_is_in_no_ledger() {
             .create(from_json(load_balancer("mixed"), &[both_families("RequireDualStack")]))
             .await;
         annotated(&tenant.services, "mixed", "0.0.0.0,::").await;
-        // What DHCP gave is known to nobody but whoever reads the status.
+        // Only the status tells which address DHCP gave.
         map.says(
             &json!({"cidr-global": "0.0.0.0/32,2001:db8::/64", "cidr-web": "10.0.0.1-10.0.0.2"}),
         )
@@ -121,7 +121,7 @@ async fn what_is_announced_for_somebody_is_given_to_nobody() {
             .await;
         let web = arena.tenant("web").await;
         web.create(load_balancer("web")).await;
-        // What a user could have written keeps nothing from others.
+        // An address that a user could have written is not kept from others.
         annotated(&web.services, "web", "10.0.0.2").await;
         web.clear().await;
     })
@@ -169,7 +169,7 @@ async fn an_annotation_that_is_no_address_harms_only_its_own_service() {
                 None => drop(annotated(&tenant.services, name, "10.0.0.1").await),
             }
         }
-        // Ports clash with all that share, so it needs one of its own.
+        // Its ports clash with all that share, so it needs an address of its own.
         tenant.create(load_balancer("web")).await;
         annotated(&tenant.services, "web", "10.0.0.2").await;
         for name in ["host", "two"] {
@@ -212,7 +212,7 @@ async fn where_only_pools_give_a_request_outside_them_is_refused() {
         tenant.says(name, "False", reason, addr).await;
         carries(&tenant.services, name, "waits", &json!({"spec": addr})).await;
     }
-    // It is in the pool, which does not give it to who does not ask.
+    // It is in the pool, which does not give it to a Service that does not ask.
     tenant.create(load_balancer("web").asking("10.34.0.0")).await;
     annotated(&tenant.services, "web", "10.34.0.0").await;
     tenant.ask("web", "192.0.2.9").await;

@@ -1,4 +1,4 @@
-//! Users who change their minds: what the original did not notice.
+//! Edits by users that the original did not notice.
 
 use landfall_testkit::builders::load_balancer;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ async fn whichever_field_is_edited_the_service_moves_and_both_say_so() {
         tenant.patch("web", patch).await;
         tenant.claim_is_gone("10.0.0.4").await;
         carries(&tenant.services, "web", "by both", &in_step("10.0.0.5")).await;
-        // What is taken away comes back, and it is the same address.
+        // A removed annotation comes back with the same address.
         tenant.patch("web", annotation(None)).await;
         carries(&tenant.services, "web", "annotation removed", &in_step("10.0.0.5")).await;
         let mut patch = annotation(None);
@@ -70,7 +70,7 @@ async fn who_asks_for_what_another_has_is_told_and_so_is_the_other() {
         annotated(&tenant.services, "web", "10.0.0.1").await;
         tenant.ask("web", "10.0.0.1").await;
         tenant.says("web", "True", "Allocated", "").await;
-        // Whoever writes it where it is announced from has it announced twice; nobody is moved.
+        // Written into the annotation, the address is announced twice; neither Service is moved.
         tenant.patch("web", annotation("10.0.0.2")).await;
         tenant.says("web", "False", "TakenBy", "10.0.0.2 is taken by Service shop/other").await;
         tenant
@@ -112,7 +112,7 @@ async fn a_family_more_or_less_leaves_the_other_as_it_is() {
         tenant.patch("web", single).await;
         annotated(&tenant.services, "web", "10.0.0.1").await;
         tenant.claim_is_gone("fd00::").await;
-        // What its user writes is announced, and so it stays.
+        // An address that its user writes is announced, and so it stays.
         tenant.patch("web", annotation("10.0.0.1,fd00::5")).await;
         tenant.has_claim("fd00::5").await;
         tenant.settled().await;
@@ -121,7 +121,7 @@ async fn a_family_more_or_less_leaves_the_other_as_it_is() {
     .await;
 }
 
-/// What an old provider ignored, or an old user wrote: nobody's address changes for it.
+/// Fields that an old provider ignored or an old user wrote change no Service's address.
 #[tokio::test]
 async fn an_annotation_that_contradicts_the_spec_wins_when_we_come() {
     let arena = arena().await;

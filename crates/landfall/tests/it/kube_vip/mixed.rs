@@ -1,4 +1,4 @@
-//! Pools of both kinds in one cluster, and errors in one of them.
+//! Pools of both dialects in one cluster, and errors in one of them.
 
 use std::net::IpAddr;
 
@@ -34,11 +34,11 @@ async fn the_nearest_pool_serves_and_says_where_the_address_is_shown() {
     own.create(load_balancer("asks").annotated(keys::ANNOTATION_POOL, "asked")).await;
     let asked = own.shows("asks", &["10.1.3.1"]).await;
     assert_eq!(marks(&asked)["addresses"], json!(null));
-    // Who asks for an address that only a farther pool has gets it from there.
+    // A Service that asks for an address that only a farther pool has gets it from there.
     some.create(load_balancer("beyond").asking("10.1.1.2")).await;
     annotated(&some.services, "beyond", "10.1.1.2").await;
-    // Who has a pool of its own is not helped out by others, and reads nothing of those that are not
-    // meant for it.
+    // A Service whose namespace has its own pool gets nothing from others, and is not told about pools that
+    // are not meant for it.
     own.create(load_balancer("late")).await;
     let late = own.says("late", "False", "Exhausted", "ConfigMap/kubevip/cidr-own").await;
     let said = format!("{:?}", late.status);
@@ -54,7 +54,7 @@ async fn the_nearest_pool_serves_and_says_where_the_address_is_shown() {
     operator.terminate().await.unwrap();
 }
 
-/// Whoever announces the old address reads the status, and kube-vip the annotation.
+/// The program that announces the old address reads the status, and kube-vip the annotation.
 #[tokio::test]
 async fn who_moves_from_a_group_to_the_map_leaves_nothing_in_its_status() {
     let arena = arena().await;
@@ -76,7 +76,7 @@ async fn who_moves_from_a_group_to_the_map_leaves_nothing_in_its_status() {
     let status = moved.status.and_then(|status| status.load_balancer);
     assert_eq!(status.and_then(|balancer| balancer.ingress), None);
     tenant.claim_is_gone("10.3.0.1").await;
-    // The same one, because its user says so: that is no reason to take it away for a moment.
+    // Its user writes the address it has: that is no reason to withdraw it for a moment.
     let written = json!({"kube-vip.io/loadbalancerIPs": "10.3.0.2"});
     let before = tenant.patch("by-hand", json!({"metadata": {"annotations": written}})).await;
     let mut expected = marks(&before);
@@ -115,7 +115,7 @@ async fn overlapping_pools_of_both_kinds_double_nothing() {
         churn(&grouped, &names, "10.7.0", 60, 2),
         churn(&rest, &names, "10.7.0", 60, 3),
     );
-    // Some ask for what no pool of theirs has; all others are served.
+    // Some ask for an address that none of their pools has; all others are served.
     for tenant in [&annotated, &grouped, &rest] {
         tenant.create(load_balancer("last")).await;
         tenant.shows_something("last").await;
@@ -124,7 +124,7 @@ async fn overlapping_pools_of_both_kinds_double_nothing() {
     for service in seen.services.iter().filter(|service| !shown(service).is_empty()) {
         let of_group = |addr: &IpAddr| (ip("10.7.0.20")..=ip("10.7.0.120")).contains(addr);
         let in_status = marks(service)["addresses"] == json!(null);
-        // Who asks for what only the map has gets it from there, and stays with the annotation.
+        // A Service that asks for an address that only the map has keeps the annotation.
         let may_be = service.metadata.namespace.as_deref() == Some("mixed-b")
             && shown(service).iter().all(of_group);
         assert!(!in_status || may_be, "{:?}", marks(service));
@@ -175,11 +175,11 @@ async fn an_error_in_one_key_is_told_on_the_map_and_harms_nobody_else() {
         system.tells("kubevip", "PoolWarning", &format!("{key}: ")).await;
         system.tells("kubevip", "PoolWarning", part).await;
     }
-    // Mended, it serves at once who waits for it.
+    // Once fixed, it serves its waiters at once.
     map.keeps(&json!({"cidr-bad": "10.0.0.1-10.0.0.9", "cidr-global": "10.0.1.0/29"})).await;
     annotated(&bad.services, "web", "10.0.0.1").await;
     bad.says("web", "True", "Allocated", "10.0.0.1 from ConfigMap/kubevip/cidr-bad").await;
-    // Without the map nobody's address changes, and who comes then is told that there is no pool.
+    // Without the map no Service's address changes, and a new Service is told that there is no pool.
     map.goes().await;
     good.create(load_balancer("late")).await;
     good.says("late", "False", "NoPool", "").await;

@@ -1,4 +1,4 @@
-//! Whom the pools serve, and where they are.
+//! Which classes of Services the pools serve, and where the pools are read from.
 
 use kube::ResourceExt as _;
 use landfall_testkit::builders::{ServiceBuilder, load_balancer};
@@ -38,7 +38,7 @@ async fn a_mode_serves_its_own_services_and_writes_no_other() {
             guide::walk(&arena, command).await;
         }
         let operator = deployed(&arena, arena.plane().url()).await;
-        // Those that are served last: by then the others have been looked at.
+        // The Services to be served come last: by then the others have been decided.
         let (own, others): (Vec<_>, Vec<_>) =
             SERVICES.into_iter().partition(|(name, _)| served.contains(name));
         let create = async |name: &str, class: Option<&str>| {

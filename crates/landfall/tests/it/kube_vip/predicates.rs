@@ -1,4 +1,4 @@
-//! Which edits of a Service have a consequence.
+//! Which edits of a Service have an effect.
 
 use kube::ResourceExt as _;
 use landfall_testkit::builders::{ServiceBuilder as _, load_balancer};
@@ -58,7 +58,7 @@ async fn what_an_edit_leads_to() {
     .await;
 }
 
-/// Whose Services they are, and whether they go, decides who takes the finalizer off.
+/// The class of a Service, and whether it is being deleted, decide whether its finalizer is removed.
 #[tokio::test]
 async fn only_services_of_the_own_class_are_cleaned_up() {
     let arena = arena().await;

@@ -18,7 +18,7 @@ fn families(policy: &str, families: &[&str]) -> Value {
     json!({"spec": {"ipFamilyPolicy": policy, "ipFamilies": families}})
 }
 
-/// Policy and families, pool, what others have, and what it gets or why it gets nothing.
+/// Policy and families, pool, addresses of others, and the Service's addresses or the reason for none.
 type Row = (Value, String, Vec<&'static str>, Result<&'static str, &'static str>);
 
 fn rows() -> Vec<Row> {
@@ -87,7 +87,7 @@ async fn families_come_in_the_order_of_the_service_as_far_as_its_pool_has_them()
     operator.terminate().await.unwrap();
 }
 
-/// Somebody has an address because its annotation says so.
+/// A Service that has an address because its annotation says so.
 async fn hold(tenant: &Tenant, addr: &str) {
     let family = if addr.contains(':') { "IPv6" } else { "IPv4" };
     let name = format!("has-{}", addr.replace(['.', ':'], "-"));

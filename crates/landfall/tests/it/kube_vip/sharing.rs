@@ -41,13 +41,13 @@ async fn services_with_different_ports_share_and_the_next_address_is_taken_when_
     }
     tenant.create(service("eight", "TCP", 80, json!({}))).await;
     tenant.says("eight", "False", "Exhausted", "no IPv4 address").await;
-    // One that is being deleted with the finalizer that nobody else takes off any more.
+    // A Service that is being deleted, with the finalizer that no other program removes any more.
     tenant.create(service("four", "TCP", 4, marked())).await;
     tenant.delete("four").await;
     is_gone(&tenant, "four").await;
     tenant.settled().await;
 
-    // Who turns it off later splits nobody, and lets nobody in.
+    // Turning it off later separates no Services, and lets no other join.
     map.says(&json!({"cidr-global": "10.0.0.2/31,2001::0/48"})).await;
     tenant.create(service("late", "TCP", 9, json!({}))).await;
     tenant.says("late", "False", "Exhausted", "").await;

@@ -1,4 +1,4 @@
-//! What becomes of one Service, given what it carries and what the `ConfigMap` says.
+//! The outcome for one Service, given its fields and the data of the `ConfigMap`.
 
 use landfall_testkit::builders::load_balancer;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Map, carries, from_json};
 use crate::stage::arena;
 
-/// What a user wrote, what the `ConfigMap` says, and what stands on the Service in the end.
+/// A user's fields, the data of the `ConfigMap`, and the fields of the Service in the end.
 fn rows() -> Vec<(&'static str, Value, Value, Value)> {
     let nothing = json!({});
     let pool = json!({"cidr-global": "192.168.1.1/24"});

@@ -1,4 +1,4 @@
-//! What is written and how often, and what is not.
+//! Which writes the operator makes, how often, and which it does not make.
 
 use http::Method;
 use landfall_testkit::Proxy;
@@ -11,7 +11,7 @@ use crate::stage::{Arena, LONG, Tenant, arena, quiet, quiet_since};
 
 pub(super) const CLEANUP: &str = "service.kubernetes.io/load-balancer-cleanup";
 
-/// Writes since a mark, without the lease and events, once nothing more comes.
+/// Writes since a mark, without the lease and events, once no more come.
 pub(super) async fn writes(proxy: &Proxy, mark: usize) -> Vec<String> {
     quiet_since(proxy, mark).await;
     let of_interest =
@@ -67,7 +67,7 @@ async fn an_address_costs_a_claim_and_a_patch() {
     .await;
 }
 
-/// kube-vip reads what we write and writes elsewhere; none of that is news to us.
+/// kube-vip reads our fields and writes others; those writes do not concern us.
 #[tokio::test]
 async fn what_kube_vip_writes_costs_nothing() {
     watched(&json!({"cidr-global": "10.0.0.1/24"}), async |_, tenant, proxy| {

@@ -1,4 +1,4 @@
-//! `deploy/admission-virtualips.yaml`: what may still be done to a `VirtualIP`.
+//! `deploy/admission-virtualips.yaml`: which changes of a `VirtualIP` are still allowed.
 
 use std::path::Path;
 

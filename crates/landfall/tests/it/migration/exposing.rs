@@ -105,7 +105,7 @@ async fn whoever_waits_is_served_when_an_address_becomes_free() {
     old.is("second", State::Valid, VALID).await;
 }
 
-/// Somebody took the finalizers off and deleted it while no operator ran.
+/// A user removed the finalizers and deleted it while no operator ran.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_claim_of_one_that_vanished_is_given_up_when_its_copy_is_gone() {
     let arena = old_arena().await;
@@ -146,7 +146,7 @@ async fn the_kinds_may_come_and_go_while_the_operator_runs() {
         old.service("web").await;
         old.expose("web", "web", None).await;
         old.is("web", State::Valid, VALID).await;
-        // Their objects are deleted with them, and wait for the operator to let them go.
+        // Their objects are deleted with them, and wait for the operator to remove its finalizers.
         arena.kubectl(&remove).await;
         old.tenant.claim_is_gone("10.40.2.0").await;
     }

@@ -46,7 +46,7 @@ async fn a_service_takes_over_without_a_gap_and_a_restart_writes_nothing() {
     let before = versions(&old.tenant.client).await;
     let operator = arena.operator().await;
     operator.wait_ready(LONG).await.unwrap();
-    // Its answer to something new comes after all that it had to say about the old.
+    // The operator's answer to a new object comes after everything about the old ones.
     old.service("probe").await;
     old.expose("probe", "probe", None).await;
     old.is("probe", State::Valid, VALID).await;
@@ -54,7 +54,7 @@ async fn a_service_takes_over_without_a_gap_and_a_restart_writes_nothing() {
     let changed: Vec<_> = before.iter().filter(|version| !after.contains(version)).collect();
     assert_eq!(changed, Vec::<&String>::new());
 
-    // What was migrated may go, and what became a Service's stays its own.
+    // A migrated `VirtualIP` may be deleted, and the Service keeps its address.
     for name in ["any-vip", "asked-vip"] {
         old.delete(name).await;
         old.goes(name).await;
@@ -100,12 +100,12 @@ async fn whatever_is_in_the_way_the_copy_stays_until_it_is_gone() {
     old.service("no-service").await;
     old.is_migrated("no-service", "no-service", "10.41.1.1").await;
 
-    // Somebody else has the claim.
+    // Another Service has the claim.
     operator.kill().unwrap();
     old.tenant.delete_claim("10.41.1.2").await;
     let foreign = original_claim(ip("10.41.1.2"), "fail", "vip-fail/nobody");
     old.tenant.make_claim(&foreign).await;
-    // It shows the address, so that nobody thinks the claim is left over.
+    // It shows the address, so that the claim does not count as left over.
     let thief = landfall_testkit::builders::load_balancer("nobody");
     old.tenant.create(thief).await;
     old.tenant.set_ingress("nobody", json!([{"ip": "10.41.1.2"}])).await;
@@ -127,7 +127,7 @@ async fn whatever_is_in_the_way_the_copy_stays_until_it_is_gone() {
     let history = recorder.finish().await.unwrap();
     assert_eq!(history.gaps(), []);
 
-    // The copy was removed by hand while nobody looked.
+    // The copy was removed by hand while no operator ran.
     operator.kill().unwrap();
     old.tenant.delete("no-copy-keepalived-clone").await;
     old.migrate("no-copy").await;
@@ -155,7 +155,7 @@ async fn of_two_for_one_service_the_second_keeps_its_copy() {
     for name in ["cart-second", "cart"] {
         old.migrate(name).await;
     }
-    // Whichever came first to the operator's ears, one of them has to wait for good.
+    // Whichever the operator saw first, one of them has to wait for good.
     wait::until("one to be migrated", LONG, async || {
         let done = old.tenant.get("cart").await;
         !shown(&done).is_empty()
@@ -172,7 +172,7 @@ async fn of_two_for_one_service_the_second_keeps_its_copy() {
     old.is(loser, State::Preparing, "service is already of type LoadBalancer").await;
     assert_eq!(landfall_testkit::cluster::external(&old.copy(loser).await.unwrap()), [ip(&addr)]);
 
-    // It may go like any other.
+    // It may be deleted like any other.
     old.delete(loser).await;
     old.goes(loser).await;
     old.tenant.claim_is_gone(&addr).await;

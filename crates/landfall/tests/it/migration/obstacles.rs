@@ -1,4 +1,4 @@
-//! Services that are not what a migration expects, or do not stay so.
+//! Migrations of Services that are unsuitable from the start or become so.
 
 use http::Method;
 use landfall_api::virtualip::State;
@@ -57,7 +57,7 @@ async fn a_service_that_can_have_no_address_is_told_and_left_alone() {
     for (name, addr) in &addrs[..2] {
         assert_eq!(external(&old.copy(name).await.unwrap()), [ip(addr)], "{name}");
     }
-    // It is no longer in the way, be it changed or made anew.
+    // It is no longer in the way, whether changed or created again.
     let spec = json!({"type": "ClusterIP", "externalName": null});
     old.tenant.patch("alias", json!({ "spec": spec })).await;
     old.tenant.delete("headless").await;
@@ -67,7 +67,7 @@ async fn a_service_that_can_have_no_address_is_told_and_left_alone() {
         old.is_migrated(name, name, addr).await;
     }
 
-    // Its address is held all the same, until it goes.
+    // Its address is still held, until it is deleted.
     assert!(old.tenant.claim("10.46.0.3").await.is_some());
     old.delete("portless").await;
     old.goes("portless").await;
@@ -110,7 +110,7 @@ async fn a_service_that_goes_in_the_middle_loses_nothing_if_it_comes_back() {
     assert_eq!(history.gaps(), []);
     assert_eq!(history.problems(), Vec::<String>::new());
 
-    // Nobody is left to finish for, and nothing of it is left either.
+    // There is nothing to finish, and nothing of it is left either.
     old.delete("gone").await;
     old.goes("gone").await;
     old.tenant.claim_is_gone("10.46.1.2").await;
@@ -119,7 +119,7 @@ async fn a_service_that_goes_in_the_middle_loses_nothing_if_it_comes_back() {
     drop(operator);
 }
 
-/// It shows the address already, and the copy is about to go.
+/// The Service already shows the address, and the copy is about to be deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_goes_at_the_very_end_is_migrated_when_it_comes_back() {
     let arena = old_arena().await;
@@ -134,7 +134,7 @@ async fn a_service_that_goes_at_the_very_end_is_migrated_when_it_comes_back() {
     let drops_copy = |request: &Record| {
         request.method == Method::DELETE && request.path.ends_with("-keepalived-clone")
     };
-    // Not once: a call that is not answered is given up and made again.
+    // Every time: a call that is not answered is given up and made again.
     proxy.add_rule(move |request| drops_copy(request).then_some(Action::Freeze));
     old.migrate("web").await;
     wait::until("the copy to be dropped", LONG, async || proxy.requests().iter().any(drops_copy))
@@ -142,7 +142,7 @@ async fn a_service_that_goes_at_the_very_end_is_migrated_when_it_comes_back() {
         .unwrap();
     old.tenant.shows("web", &["10.46.2.1"]).await;
     old.tenant.delete("web").await;
-    // By the watch by which this becomes known, that became known.
+    // The watch that delivers this Service has delivered the deletion before.
     old.service("after").await;
     old.expose("after", "after", Some("10.46.2.2")).await;
     old.is("after", State::Valid, VALID).await;

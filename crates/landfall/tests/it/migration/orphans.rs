@@ -22,7 +22,7 @@ async fn they_are_released_though_nothing_else_is_left() {
         let operator = arena.operator().await;
         operator.wait_ready(LONG).await.unwrap();
         old.tenant.claim_is_gone("10.47.0.1").await;
-        // It rests by now, and has to wake up.
+        // The operator is idle by now, and has to wake up.
         old.tenant.make_claim(&claim).await;
         old.tenant.claim_is_gone("10.47.0.1").await;
         operator.kill().unwrap();
@@ -45,19 +45,19 @@ async fn one_that_was_never_seen_is_waited_for_and_one_that_left_is_not() {
     old.expose("left", "left", None).await;
     let operator = arena.operator_with(&["--leader-elect=false", "--orphan-grace=1h"]).await;
     old.is("left", State::Valid, VALID).await;
-    // Somebody is in a hurry, and takes off what would have let the operator tidy up. It is frozen
-    // meanwhile, lest it put that back.
+    // A hurried user removes the finalizers that would have let the operator clean up. It is stopped
+    // meanwhile, so that it does not put them back.
     operator.stop_signal().unwrap();
     old.patch("left", json!({"metadata": {"finalizers": null}})).await;
     old.delete("left").await;
     old.goes("left").await;
     operator.cont_signal().unwrap();
 
-    // Restored from a backup after its claim: it has the address that it had.
+    // Restored from a backup after its claim: it gets the address that it had.
     old.expose("restored", "restored", None).await;
     let status = old.is("restored", State::Valid, VALID).await;
     assert_eq!(status.ip.as_deref(), Some("10.47.1.5"));
-    // By now the operator knows that the other left, and will not make its copy anew.
+    // By now the operator knows that the other is gone, and will not create its copy again.
     old.tenant.delete("left-keepalived-clone").await;
     old.tenant.claim_is_gone("10.47.1.0").await;
     assert!(old.tenant.claim("10.47.1.6").await.is_some());

@@ -1,5 +1,5 @@
-//! States recorded from vip-allocator-operator 0.3, steady and killed in every stage of a migration:
-//! each is played back into a cluster, and the operator goes on from there.
+//! States recorded from vip-allocator-operator 0.3, steady and killed in every stage of a migration: each is
+//! replayed into a cluster, and the operator goes on from there.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ fn recording(name: &str) -> Recording {
     Recording::load(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Everything that anybody answers for.
+/// Every address that a Service shows, with the Service.
 fn answered(seen: &Snapshot) -> BTreeSet<(String, IpAddr)> {
     let addrs = seen.services.iter().flat_map(|service| {
         let key = format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any());
@@ -40,7 +40,7 @@ fn answered(seen: &Snapshot) -> BTreeSet<(String, IpAddr)> {
     addrs.collect()
 }
 
-/// Waits until the operator has answered to something that came after all else.
+/// Waits until the operator has answered to an object created after all others.
 async fn has_seen_everything(arena: &Arena, round: &str) {
     let old = Old::new(arena, "after").await;
     old.service(round).await;
@@ -76,7 +76,7 @@ async fn taken_over(name: &str, moves: &[Moves], waits: &[Waits]) {
     .await
     .unwrap();
 
-    // Who was neither waiting for us nor moved is as it was.
+    // A `VirtualIP` that neither waited for us nor moved is as it was.
     let concerned = |key: &(String, String)| {
         let moves = moves.iter().map(|(namespace, vip, ..)| (*namespace, *vip));
         let mut all = moves.chain(waits.iter().map(|(namespace, vip, ..)| (*namespace, *vip)));
@@ -98,7 +98,7 @@ async fn taken_over(name: &str, moves: &[Moves], waits: &[Waits]) {
         assert_eq!(now.finalizers(), recorded.finalizers(), "{key:?}");
     }
 
-    // Nobody ever lost an address, and every claim is still somebody's.
+    // No address was ever lost, and every claim still has a holder.
     let after = Snapshot::take(&arena.client).await.unwrap();
     let gained: BTreeSet<_> = moves
         .iter()
@@ -110,7 +110,7 @@ async fn taken_over(name: &str, moves: &[Moves], waits: &[Waits]) {
         assert!(still || moved.contains(&addr), "{key} lost {addr}");
     }
     assert!(answered(&after).is_superset(&gained), "{:?}", answered(&after));
-    // Not made anew either: between the two anybody could have taken the address.
+    // Nor was any claim created again: in between, any Service could have taken the address.
     let claims: BTreeSet<_> = after.claims.iter().map(ResourceExt::uid).collect();
     for claim in &before.claims {
         assert!(claims.contains(&claim.uid()), "the claim on {} is gone", claim.name_any());
@@ -193,7 +193,7 @@ async fn killed_in_assigning() {
     taken_over("killed-in-assigning-original-ip", &moves, &waits).await;
 }
 
-/// A false `Migrated` is told as it is, and finished when the missing pool is there.
+/// A false `Migrated` is reported as such, and finished when the missing pool is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_was_falsely_migrated_is_finished_when_its_pool_comes() {
     let arena = old_arena().await;

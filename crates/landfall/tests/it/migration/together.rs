@@ -11,7 +11,7 @@ use landfall_testkit::{Operator, wait};
 use super::{Old, VALID};
 use crate::stage::{LONG, comes_to_lead, leads, old_arena};
 
-/// Makes and exposes Services, and waits until each has its address.
+/// Creates and exposes Services, and waits until each has its address.
 async fn exposed(old: &Old, names: impl IntoIterator<Item = String>) -> BTreeMap<String, String> {
     let names: Vec<_> = names.into_iter().collect();
     for name in &names {
@@ -61,12 +61,12 @@ async fn two_operators_at_once_migrate_without_a_gap() {
     migrate(&old, &addrs).await;
     are_migrated(&old, &addrs).await;
     never_a_gap(&old, recorder).await;
-    // Neither of them is late with anything.
+    // Neither of them is behind.
     are_migrated(&old, &addrs).await;
     assert!(operators.iter().all(Operator::is_running));
 }
 
-/// The writes of a leader that was frozen arrive when all is done by another.
+/// The writes of a leader that was frozen arrive when another has done everything.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_sleeps_through_a_migration_does_no_harm_when_it_wakes() {
     const WRITES: usize = 40;
@@ -84,7 +84,7 @@ async fn a_leader_that_sleeps_through_a_migration_does_no_harm_when_it_wakes() {
     let last = exposed(&old, (0..4).map(|n| format!("last{n:02}"))).await;
     let recorder = Recorder::start(&old.tenant.client).await.unwrap();
 
-    // Some are done by then, and each of the others is somewhere else on its way.
+    // Some are done by then, and each of the others is at a different step.
     let mark = proxy.mark();
     let mut writes = 0;
     proxy.add_rule(move |request| {
@@ -102,7 +102,7 @@ async fn a_leader_that_sleeps_through_a_migration_does_no_harm_when_it_wakes() {
     first.stop_signal().unwrap();
     comes_to_lead(&second).await;
     are_migrated(&old, &addrs).await;
-    // The other is at work when this one wakes.
+    // The other is working when this one wakes.
     migrate(&old, &later).await;
     proxy.clear_rules();
     proxy.thaw();
@@ -111,7 +111,7 @@ async fn a_leader_that_sleeps_through_a_migration_does_no_harm_when_it_wakes() {
     wait::until("the first to be awake", LONG, async || first.metrics().await).await.unwrap();
     leads(&first).await.unwrap_err();
 
-    // And killed instead of stopped.
+    // The same with an operator that is killed instead of stopped.
     migrate(&old, &last).await;
     second.kill().unwrap();
     comes_to_lead(&first).await;

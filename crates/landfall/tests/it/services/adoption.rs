@@ -1,4 +1,4 @@
-//! The first start on a cluster that was somebody else's: section 10.1 of the specification.
+//! The first start on a cluster that another operator managed: section 10.1 of the specification.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::stage::{LONG, Tenant, allocated, arena, ip};
 
-/// Waits until the ledger names the Service as the holder of the address, and says so as the Service
-/// is then: one that came with its address is not written.
+/// Waits until the ledger names the Service as the holder of the address, in its present version: a Service
+/// that came with its address is not written.
 async fn entered(tenant: &Tenant, name: &str, addr: &str) -> Service {
     let uid = tenant.get(name).await.uid();
     let holds = wait::until(format!("{name} to hold {addr}"), LONG, async || {
@@ -92,8 +92,8 @@ async fn claims_of_the_original_operator_are_respected_completed_and_tidied() {
     let outside = tenant.set_ingress("outside", json!([{"ip": "203.0.113.5"}])).await;
     tenant.create(load_balancer("named")).await;
     let named = tenant.set_ingress("named", json!([{"hostname": "lb.example.com"}])).await;
-    // "IP object with label gsm: counts as used for every IPGroup". The kind is gone, but the copy is
-    // not, so that it is no orphan.
+    // "IP object with label gsm: counts as used for every IPGroup". The kind is gone, but the copy is not, so
+    // the claim is not an orphan.
     tenant.create(virtual_ip_copy("steady", "10.7.2.12")).await;
     let virtual_ip = virtual_ip_claim(ip("10.7.2.12"), "old", &tenant.key("steady"));
     let virtual_ip = tenant.make_claim(&virtual_ip).await;
@@ -124,7 +124,7 @@ async fn claims_of_the_original_operator_are_respected_completed_and_tidied() {
     tenant.delete("outside").await;
     tenant.delete("named").await;
     tenant.settled().await;
-    // What was adopted is released like everything else.
+    // An adopted address is released like any other.
     tenant.delete("steady").await;
     tenant.claim_is_gone("10.7.2.0").await;
     tenant.delete("half").await;
@@ -132,7 +132,7 @@ async fn claims_of_the_original_operator_are_respected_completed_and_tidied() {
     drop(operator);
 }
 
-/// The strictest reading of "nothing": no write at all for what is as it should be.
+/// The strictest reading of "nothing": no write at all for objects that are in order.
 #[tokio::test]
 async fn nothing_is_written_for_what_is_as_it_should_be() {
     let arena = arena().await;
@@ -182,12 +182,12 @@ async fn two_services_that_show_one_address_are_both_told_and_neither_is_moved()
     }
     assert_eq!(tenant.claim("10.7.4.1").await, Some(by_hand));
 
-    // A person takes the address off one of them.
+    // A person removes the address from one of them.
     tenant.set_ingress("two", json!([])).await;
     tenant.shows("two", &["10.7.4.2"]).await;
     tenant.says("one", "True", "Allocated", "10.7.4.0").await;
     assert_eq!(shown(&tenant.get("one").await), [ip("10.7.4.0")]);
-    // Or whoever has the address gives it up: then it is the other's who shows it.
+    // Or its holder gives it up: then it goes to the other Service that shows it.
     tenant.delete_claim("10.7.4.1").await;
     tenant.says("reserved", "True", "Allocated", "10.7.4.1").await;
     tenant.settled().await;

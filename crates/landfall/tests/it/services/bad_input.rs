@@ -1,4 +1,4 @@
-//! What is wrong harms only itself and says so on itself.
+//! A bad object harms only itself, and its error is reported on it.
 
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
@@ -33,7 +33,7 @@ async fn a_request_that_cannot_be_granted_is_refused_with_its_reason_and_takes_n
     tenant.create(load_balancer("holder")).await;
     tenant.shows("holder", &["10.2.1.0"]).await;
 
-    // Asked for from the start: stays without.
+    // Asked for from the start: the Service stays without an address.
     for (name, asked, reason, fragment) in REFUSED {
         tenant.create(load_balancer(name).asking(asked)).await;
         let service = tenant.says(name, "False", reason, fragment).await;
@@ -42,7 +42,7 @@ async fn a_request_that_cannot_be_granted_is_refused_with_its_reason_and_takes_n
     tenant.tells("outside", "OutsideEveryPool", "10.99.99.99").await;
     tenant.settled().await;
 
-    // Asked for later: keeps what it has.
+    // Asked for later: the Service keeps its address.
     for (name, asked, reason, fragment) in REFUSED {
         let name = format!("keeps-{name}");
         tenant.create(load_balancer(&name)).await;
@@ -53,7 +53,7 @@ async fn a_request_that_cannot_be_granted_is_refused_with_its_reason_and_takes_n
         tenant.says(&name, "False", reason, &format!("keeps {has}")).await;
     }
 
-    // All the others are served on, and whoever mends the request is served too.
+    // All other Services are still served, and so is a Service whose request is fixed.
     tenant.create(load_balancer("good").asking("10.2.1.20")).await;
     tenant.shows("good", &["10.2.1.20"]).await;
     tenant.ask("garbage", "10.2.1.21").await;
@@ -69,7 +69,7 @@ async fn a_request_that_cannot_be_granted_is_refused_with_its_reason_and_takes_n
 async fn a_claim_that_is_nobodys_service_counts_as_taken_and_is_never_touched() {
     let tenant = tenant("bad-claims").await;
     let by_hand = tenant.make_claim(&bare_claim(ip("10.2.2.0"))).await;
-    // As long as its copy shows the address, nobody takes it for an orphan.
+    // As long as its copy shows the address, the claim does not count as an orphan.
     tenant.create(virtual_ip_copy("web", "10.2.2.1")).await;
     let virtual_ip = virtual_ip_claim(ip("10.2.2.1"), "old", "bad-claims/web");
     let virtual_ip = tenant.make_claim(&virtual_ip).await;
@@ -84,7 +84,7 @@ async fn a_claim_that_is_nobodys_service_counts_as_taken_and_is_never_touched() 
     tenant.create(load_balancer("asks-virtual").asking("10.2.2.1")).await;
     tenant.says("asks-virtual", "False", "TakenBy", "VirtualIP bad-claims/web").await;
 
-    // Made while the operator runs, for the address that would be next.
+    // Created while the operator runs, for the address that would be next.
     let late = tenant.make_claim(&bare_claim(ip("10.2.2.3"))).await;
     tenant.pool_counts("bad-claims", "4", "4", "0").await;
     tenant.create(load_balancer("last")).await;
@@ -131,7 +131,7 @@ async fn a_pool_serves_without_the_entries_that_cannot_be_read_and_names_them() 
 
 #[tokio::test]
 async fn a_bad_pool_says_what_is_wrong_and_the_others_serve_on() {
-    // An arena: what is wrong with these pools concerns every Service they might serve.
+    // An arena: errors of these pools concern every Service they might serve.
     let arena = arena().await;
     let tenant = arena.tenant("bad-pools").await;
     let operator = arena.operator().await;
@@ -155,7 +155,7 @@ async fn a_bad_pool_says_what_is_wrong_and_the_others_serve_on() {
     tenant.pool(pool("bad-good", &["10.2.3.32/30"]).only_for("bad-pools")).await;
     tenant.shows("waits", &["10.2.3.32"]).await;
 
-    // Mended: serves at once.
+    // Fixed, it serves at once.
     tenant.edit_pool("bad-reversed", json!({"ranges": ["10.2.3.0/30", "10.2.3.8-10.2.3.9"]})).await;
     tenant.pool_says("bad-reversed", "True", "").await;
     tenant.create(load_balancer("asks").asking("10.2.3.9")).await;
@@ -231,7 +231,7 @@ async fn no_edit_of_a_pool_takes_an_address_away() {
     tenant.says("late", "False", "NotSelected", "its namespaceSelector does not match").await;
     assert_eq!(shown(&tenant.get("drained").await), [ip("10.2.4.10")]);
 
-    // Outside its pool an address is released like any other, and given to nobody.
+    // Outside its pool an address is released like any other, and given to no Service.
     tenant.delete("shrunk").await;
     tenant.claim_is_gone("10.2.4.8").await;
     tenant.delete("excluded").await;
@@ -255,7 +255,7 @@ async fn a_pool_may_have_any_name_an_object_may_have() {
     assert_eq!(claim.spec.pool, Some(format!("IPGroup/{long}")));
     assert!(claim.labels().is_empty(), "the name does not fit into a label: {:?}", claim.labels());
 
-    // And what is wrong with such a pool is told like with any other.
+    // And the errors of such a pool are reported like those of any other.
     let longest = format!("{long}.{long}")[..253 - 8].trim_end_matches('.').to_owned();
     tenant.pool(pool(&longest, &["10.2.5.9-10.2.5.8"]).only_for("bad-names")).await;
     tenant.pool_says(&longest, "False", "10.2.5.9-10.2.5.8").await;

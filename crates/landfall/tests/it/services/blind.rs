@@ -1,4 +1,4 @@
-//! A watch that misses events without knowing it.
+//! A watch that misses events without an error is found and restarted.
 
 use landfall_testkit::builders::{load_balancer, pool};
 use landfall_testkit::proxy::{Action, Record};
@@ -49,7 +49,7 @@ async fn a_blind_watch_is_found_counted_and_begun_again() {
     tenant.settled().await;
     assert!(found(&operator).await > blind);
 
-    // All that is left is a watch that sees, and it is left alone.
+    // The new watch sees everything, and is left alone.
     let mark = proxy.mark();
     let all = found(&operator).await;
     wait::until("more comparisons", LONG, async || {

@@ -18,10 +18,10 @@ async fn overlapping_pools_give_an_address_once_and_an_exclusion_in_one_holds_in
     tenant.pool(pool("overlap-a", &["10.3.1.0/30"]).only_for("choice-overlap")).await;
     let second = pool("overlap-b", &["10.3.1.0-10.3.1.5"]).excluding(&["10.3.1.2", "10.3.1.4"]);
     tenant.pool(second.only_for("choice-overlap")).await;
-    // An exclusion of what a pool does not cover means nothing.
+    // An exclusion of an address that a pool does not cover means nothing.
     let third = pool("overlap-c", &["10.3.1.200/32"]).excluding(&["10.3.1.0"]);
     tenant.pool(third.only_for("nobody")).await;
-    // Asked first, and not for this namespace: the next one that covers the address serves.
+    // Asked first, but not for this namespace: the next one that covers the address serves.
     let first = pool("overlap-first", &["10.3.1.0/30"]).only_for("nobody");
     tenant.pool(first.with_priority(1)).await;
     for (name, addr) in [("s1", "10.3.1.0"), ("s2", "10.3.1.1"), ("s4", "10.3.1.3")] {
@@ -116,7 +116,7 @@ async fn pools_serve_only_whom_they_select() {
     tenant.create(load_balancer("front").labelled("tier", "front")).await;
     tenant.shows("front", &["10.3.3.8"]).await;
 
-    // What is waited for may also be a label, of the Service or of its namespace.
+    // A waiter may also wait for a label, of the Service or of its namespace.
     tenant.create(load_balancer("relabelled")).await;
     tenant.says("relabelled", "False", "NotSelected", "").await;
     tenant.patch("relabelled", json!({"metadata": {"labels": {"tier": "front"}}})).await;
@@ -126,7 +126,7 @@ async fn pools_serve_only_whom_they_select() {
     namespaces.patch(&tenant.namespace, &PatchParams::default(), &label).await.unwrap();
     tenant.shows("plain", &["10.3.3.16"]).await;
     tenant.shows("asks-foreign", &["10.3.3.17"]).await;
-    // And taking it off again takes nothing away. Another that waits tells when it is known.
+    // And removing it again takes nothing away. Another waiter shows when the operator knows.
     tenant.create(load_balancer("tells").asking("10.3.3.17")).await;
     tenant.says("tells", "False", "TakenBy", "10.3.3.17").await;
     let unlabel = Patch::Merge(json!({"metadata": {"labels": {"select-test": null}}}));
@@ -144,7 +144,7 @@ async fn a_class_is_served_only_by_a_pool_that_names_it_and_others_are_never_tou
     let known = pool("class-known", &["10.3.4.0/30"]).for_class("choice.example/lb");
     tenant.pool(known.only_for("choice-class")).await;
     tenant.pool(pool("class-none", &["10.3.4.8/30"]).only_for("choice-class")).await;
-    // Somebody else's Service, which shows what lies in one of our pools.
+    // Another program's Service, which shows an address of one of our pools.
     let mut foreign = load_balancer("foreign").of_class("other.example/lb");
     foreign.annotations_mut().insert(FOREIGN.into(), String::new());
     tenant.create(foreign).await;
@@ -250,16 +250,16 @@ async fn segments_and_exclusions_count_as_documented() {
             vec!["10.3.6.20", "10.3.6.21", "10.3.6.22-10.3.6.23"],
             "0",
         ),
-        // The original took these two as text without effect; for us they are what they say.
+        // The original took these two as text without effect; for us they mean what they say.
         ("excluded-cidr", "10.3.6.24/30", vec!["10.3.6.24/31"], "2"),
         ("excluded-range", "10.3.6.28/30", vec!["10.3.6.28-10.3.6.29"], "2"),
         ("excluded-elsewhere", "10.3.6.32/30", vec!["9.9.9.9"], "4"),
-        // The original had none of these, and never came to an end with the last.
+        // The original supported none of these, and never finished with the last.
         ("ipv6", "fd00:3:6::/120", vec![], "256"),
         ("everything", "0.0.0.0/0", vec![], "4294967296"),
     ] {
         let name = format!("segments-{row}");
-        // For nobody: the last row covers the addresses of all other tests.
+        // For no namespace: the last row covers the addresses of all other tests.
         tenant.pool(segment(&name, block, &excluded).only_for("nobody")).await;
         let pool = tenant.pool_says(&name, "True", "").await;
         let seen = pool.status.unwrap().capacity.unwrap();

@@ -1,4 +1,4 @@
-//! Operators that die, sleep and wake at the worst moment.
+//! Operators that are killed, stopped and resumed at the worst moment.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -48,7 +48,7 @@ async fn an_operator_killed_anywhere_in_a_burst_leaves_nothing_behind(
     drop(operator);
 }
 
-/// Changes, too, are interrupted: deletions, requests, types.
+/// Changes are interrupted as well: deletions, requests, types.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_killed_anywhere_in_a_churn_leaves_nothing_behind(
@@ -63,7 +63,7 @@ async fn an_operator_killed_anywhere_in_a_churn_leaves_nothing_behind(
     let mut operator = arena.operator().await;
     for seed in 0..5 {
         churn(&tenant, &names, "10.8.1", 60, seed).await;
-        // In the middle of whatever the last changes made it do.
+        // In the middle of the writes that the last changes caused.
         operator.kill().unwrap();
         churn(&tenant, &names, "10.8.1", 20, 100 + seed).await;
         operator = arena.operator().await;
@@ -93,7 +93,7 @@ async fn a_leader_that_sleeps_past_its_lease_does_no_harm_when_it_wakes(
     claims_reach(&tenant, 20).await;
     first.stop_signal().unwrap();
     comes_to_lead(&second).await;
-    // It works while the other sleeps, and is at work when the other wakes.
+    // It works while the other is stopped, and is working when the other resumes.
     for name in &names[..20] {
         tenant.delete(name).await;
     }
@@ -105,7 +105,7 @@ async fn a_leader_that_sleeps_past_its_lease_does_no_harm_when_it_wakes(
     wait::until("the first to be awake", LONG, async || first.metrics().await).await.unwrap();
     leads(&first).await.unwrap_err();
 
-    // And killed instead of stopped.
+    // The same with an operator that is killed instead of stopped.
     second.kill().unwrap();
     burst(&tenant, (40..60).map(|n| format!("late{n:02}"))).await;
     comes_to_lead(&first).await;
@@ -116,7 +116,7 @@ async fn a_leader_that_sleeps_past_its_lease_does_no_harm_when_it_wakes(
     assert_eq!(history.moved(), []);
 }
 
-/// Without an election there is nothing that tells a sleeper that it is late.
+/// Without an election nothing tells a stopped operator that it is late.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_that_slept_through_everything_does_no_harm_when_it_wakes() {
     let arena = arena().await;
@@ -132,7 +132,7 @@ async fn an_operator_that_slept_through_everything_does_no_harm_when_it_wakes() 
         sleeper.stop_signal().unwrap();
         let other = arena.operator().await;
         all_served(&tenant).await;
-        // Everything it knows is wrong by now: gone, or somebody else's under the same name.
+        // Everything it knows is wrong by now: gone, or a different Service of the same name.
         for name in &names {
             tenant.delete(name).await;
         }
@@ -153,7 +153,7 @@ async fn an_operator_that_slept_through_everything_does_no_harm_when_it_wakes() 
     assert_eq!(history.moved(), []);
 }
 
-/// What the namespace controller does, which does not run here.
+/// Does what the namespace controller does, which does not run here.
 async fn end_namespace(tenant: &Tenant) {
     let namespaces: Api<Namespace> = Api::all(tenant.client.clone());
     let name = tenant.namespace.as_str();
@@ -189,7 +189,7 @@ async fn a_namespace_that_goes_while_no_operator_runs_leaves_no_claims_behind() 
     let operator = arena.operator().await;
     tenant.pool_counts("crash-namespace", "16", "1", "15").await;
     assert_eq!(all_served(&neighbour).await.claims.len(), 1);
-    // Another one of its name is served like any other.
+    // A new namespace of the same name is served like any other.
     let tenant = arena.tenant("crash-namespace").await;
     burst(&tenant, (0..8).map(|n| format!("s{n}"))).await;
     assert_eq!(all_served(&tenant).await.claims.len(), 9);

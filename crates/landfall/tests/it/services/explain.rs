@@ -1,4 +1,4 @@
-//! What pools and metrics say about those who wait.
+//! What pools and metrics say about waiters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::stage::{LONG, Tenant, arena, tenant};
 
-/// Waits until a pool says who waits for it, in this order.
+/// Waits until a pool names these waiters, in this order.
 async fn waited_for_by(tenant: &Tenant, pool: &str, count: i64, longest: &[(&str, &str)]) {
     wait::until(format!("{pool} to be waited for by {longest:?}"), LONG, async || {
         let pool = tenant.pools.get(pool).await.map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! A network and an API server that refuse, forget and lie about what they did.
+//! A network and an API server that refuse calls, lose answers and misreport outcomes.
 
 use std::time::Duration;
 
@@ -109,13 +109,13 @@ async fn a_lost_reply_never_costs_a_second_address(
     tenant.ask("create1", "10.10.2.200").await;
     tenant.shows("create1", &["10.10.2.200"]).await;
     tenant.claim_is_gone("10.10.2.1").await;
-    // A deletion whose reply is lost does not make it release what is somebody else's by then.
+    // A deletion whose reply is lost does not make it release an address that another Service has by then.
     proxy.once(releases, Action::LoseReply);
     tenant.delete("create2").await;
     tenant.claim_is_gone("10.10.2.2").await;
     tenant.create(load_balancer("after").asking("10.10.2.2")).await;
     tenant.shows("after", &["10.10.2.2"]).await;
-    // A claim kept for a Service is touched before it is published again.
+    // A claim retained for a Service is touched before its address is published again.
     proxy.once(touches, Action::LoseReply);
     tenant.wipe(dialect, "create3").await;
     tenant.shows("create3", &["10.10.2.3"]).await;
@@ -135,7 +135,7 @@ async fn a_reply_that_comes_too_late_is_not_believed() {
     let proxy = arena.proxy().await;
     let operator = arena.operator_via(&proxy).await;
     operator.wait_ready(LONG).await.unwrap();
-    // Done, and said too late: past the deadline of the call.
+    // Done, and answered too late: past the deadline of the call.
     proxy.once(takes, Action::HoldReply);
     tenant.create(load_balancer("done")).await;
     tenant.shows("done", &["10.10.3.0"]).await;
@@ -162,7 +162,7 @@ async fn errors_on_any_write_are_got_over(
     tenant.addresses(dialect, &["10.10.4.0/24"]).await;
     let recorder = Recorder::start(&tenant.client).await.unwrap();
     let proxy = arena.proxy().await;
-    // A third of all writes, and some of the reads that find out what became of them.
+    // A third of all writes, and some of the live reads that find out their outcome.
     proxy.suffer(Plan::new(11, Rates { refused: 4, lost: 12, unreadable: 8, ..Rates::default() }));
     let operator = arena.operator_via(&proxy).await;
     let names: Vec<_> = (0..60).map(|n| format!("s{n:02}")).collect();
@@ -194,7 +194,7 @@ async fn broken_watches_miss_nothing(
     }
     all_served(&tenant).await;
 
-    // Nothing gets through while much is deleted and made anew.
+    // Nothing gets through while much is deleted and created again.
     proxy.freeze_all();
     churn(&tenant, &names, "10.10.5", 60, 99).await;
     proxy.cut_connections();
@@ -224,7 +224,7 @@ async fn a_bad_network_doubles_nothing_and_loses_nothing(
     let names: Vec<_> = (0..60).map(|n| format!("s{n:02}")).collect();
     burst(&tenant, names.clone()).await;
     for seed in 0..6 {
-        // Watches begin again, and with them the lists; that is where the past comes in.
+        // Watches begin again, and with them the lists; that is where old lists come in.
         proxy.cut_connections();
         churn(&tenant, &names, "10.10.8", 40, seed).await;
     }
@@ -281,7 +281,7 @@ async fn a_webhook_that_refuses_claims_is_named_and_got_over_once_it_is_gone() {
     tenant.says("web", "False", "LedgerRefused", "failed calling webhook \"vip.kb.io\"").await;
     tenant.tells("web", "LedgerRefused", "vip.kb.io").await;
     tenant.delete("before").await;
-    // Others do not suffer: what needs no claim is still done.
+    // Others do not suffer: everything that needs no claim is still done.
     tenant.create(load_balancer("garbage").asking("here")).await;
     tenant.says("garbage", "False", "Unparseable", "").await;
 
@@ -307,7 +307,7 @@ webhooks:
   - { apiGroups: [paas.org], apiVersions: [v1], resources: [ips], operations: [CREATE, UPDATE, DELETE] }
 ";
 
-/// With the kind all claims go. What Services show is not touched, and is entered again.
+/// All claims go with their kind. Addresses on Services are not touched, and are claimed again.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_itself_is_gone_and_comes_back() {
     let arena = arena().await;

@@ -1,4 +1,4 @@
-//! What every user meets: an address comes, changes when asked, and goes.
+//! The basics: an address is given, changes on request, and is released.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{allocated, ip, tenant};
 
-/// All that belongs to the user: everything but the status and what every write moves.
+/// The user's part of a Service: everything but the status and the fields that every write changes.
 fn users_part(service: &Service) -> Value {
     let mut value = serde_json::to_value(service).unwrap();
     value.as_object_mut().unwrap().remove("status");
@@ -75,7 +75,7 @@ async fn a_request_is_granted_kept_replaced_and_never_leaves_the_service_without
     tenant.create(load_balancer("web").asking("10.1.2.5")).await;
     let web = tenant.shows("web", &["10.1.2.5"]).await;
 
-    // Cleared: kept. Set to what it has: nothing to do, in either place.
+    // Cleared: it keeps its address. Set to that address: nothing to do, in either place.
     let claim = tenant.claim("10.1.2.5").await.unwrap();
     tenant.ask("web", None).await;
     let asked = tenant.ask("web", "10.1.2.5").await;
@@ -168,8 +168,8 @@ async fn dual_stack_services_get_one_address_of_each_family() {
     tenant.shows("asked", &["fd00:1:5::10", "10.1.5.2"]).await;
     tenant.pool_counts("slice-dual6", "18446744073709551616", "3", "18446744073709551613").await;
 
-    // IPv4 runs out. Whoever insists on both gets neither and says so; whoever prefers both
-    // makes do, and gets the other when it is there.
+    // IPv4 runs out. A Service that requires both families gets neither and says so; one that prefers both
+    // gets one, and the other when it is there.
     tenant.create(load_balancer("last").with_families("SingleStack", &["IPv4"])).await;
     tenant.shows("last", &["10.1.5.3"]).await;
     tenant.create(load_balancer("insists").with_families("RequireDualStack", &both)).await;
@@ -204,7 +204,7 @@ async fn a_service_that_is_held_back_from_deletion_keeps_its_address_until_it_is
     tenant.delete("web").await;
     tenant.create(load_balancer("next")).await;
     tenant.shows("next", &["10.1.6.1"]).await;
-    // Nor does one that is being deleted get a new one.
+    // Nor does a Service that is being deleted get a new address.
     let mut late = load_balancer("late");
     late.finalizers_mut().push("example.com/slow".into());
     tenant.create(late).await;

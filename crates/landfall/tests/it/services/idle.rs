@@ -7,14 +7,14 @@ use serde_json::json;
 use super::many::{all_served, burst};
 use crate::stage::{LONG, Tenant, arena, quiet};
 
-/// Services in every state of rest: served, asked for, refused, another's.
+/// Services in every state of rest: served, served on request, refused, of another program.
 async fn fill(tenant: &Tenant) {
     tenant.pool(pool("idle-a", &["10.9.0.0/28"])).await;
     tenant.pool(pool("idle-b", &["10.9.0.8-10.9.0.31"]).with_priority(7)).await;
     tenant.pool(pool("idle-bad", &["10.9.0.9-10.9.0.8"])).await;
     tenant.pool(pool("idle-six", &["fd00:9::/64"])).await;
     burst(tenant, (0..32).map(|n| format!("s{n:02}"))).await;
-    // Of those made in one second and seen at once, the name decides who is served first.
+    // Of Services created in one second and seen at once, the first by name is served first.
     all_served(tenant).await;
     tenant.create(load_balancer("asks").asking("10.9.0.3")).await;
     tenant.create(load_balancer("garbage").asking("here")).await;
@@ -57,7 +57,7 @@ async fn an_idle_operator_asks_nothing_plans_nothing_and_a_restart_writes_nothin
     let rounds = rounds_of_planning(&operator).await - before;
     assert!(rounds <= 4, "{rounds} rounds of planning without any news");
 
-    // Somebody else's changes are seen, and are no reason to write.
+    // Changes of another program's Services are seen, and are no reason to write.
     let mark = proxy.mark();
     tenant.create(load_balancer("plain").of_type("ClusterIP")).await;
     tenant.patch("s00", json!({"metadata": {"labels": {"touched": "yes"}}})).await;

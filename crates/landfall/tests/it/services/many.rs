@@ -1,4 +1,4 @@
-//! Several operators at once, without an election: nothing but the protocol keeps them apart.
+//! Several operators at once, without an election: only the protocol keeps them apart.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::stage::{Arena, Dialect, LONG, Tenant, arena, describe, ip};
 
-/// What users do at the same time.
+/// The number of users who act at the same time.
 const USERS: usize = 12;
 
 pub(crate) async fn start(arena: &Arena, count: usize) -> Vec<Operator> {
@@ -36,7 +36,7 @@ pub(crate) async fn burst(tenant: &Tenant, names: impl IntoIterator<Item = Strin
         .await;
 }
 
-/// Waits until everybody has what can be had, and the cluster is in order.
+/// Waits until every Service has what it can have, and the cluster is in order.
 pub(crate) async fn all_served(tenant: &Tenant) -> Snapshot {
     wait::until("all that can be served to be served", LONG, async || {
         let seen = Snapshot::take(&tenant.client).await.map_err(|error| format!("{error:?}"))?;
@@ -53,7 +53,7 @@ pub(crate) async fn all_served(tenant: &Tenant) -> Snapshot {
                 None if shows.len() == 1 => {}
                 None => problems.push(format!("{name} shows {shows:?}")),
                 Some(asked) if shows == [ip(asked)] => {}
-                // Kept from it only by somebody who really has it.
+                // It may be refused only because another holder really has the address.
                 Some(asked) => {
                     let holder = holders.get(&Some(name::of(ip(asked))));
                     let other = holder
@@ -71,14 +71,14 @@ pub(crate) async fn all_served(tenant: &Tenant) -> Snapshot {
     .unwrap()
 }
 
-/// One change that a user makes; what has changed meanwhile is no concern of his.
+/// One change that a user makes, whatever has changed meanwhile.
 #[derive(Debug)]
 enum Act {
     Delete,
     CreateAgain(Option<String>),
     Ask(Option<String>),
     Type(&'static str),
-    /// Shares on this port, or with nobody.
+    /// Shares on this port, or not at all.
     Share(Option<usize>),
 }
 
@@ -174,7 +174,7 @@ async fn two_operators_at_once_double_nothing_and_leak_nothing(
     let operators = start(&arena, 2).await;
     let names = names(160);
     burst(&tenant, names.clone()).await;
-    // Administrators at work, too: each operator hears of it at another time.
+    // Administrators act as well: each operator learns of it at another time.
     let edits = async {
         for n in 0..20 {
             let (low, high) =
@@ -195,7 +195,7 @@ async fn two_operators_at_once_double_nothing_and_leak_nothing(
     };
     tokio::join!(edits, churn(&tenant, &names, "10.6.0", 400, 1));
     all_served(&tenant).await;
-    // From rest, too: everything that is done is then done by both at the same time.
+    // And from rest: both operators then do everything at the same time.
     churn(&tenant, &names, "10.6.0", 200, 2).await;
     all_served(&tenant).await;
     let history = recorder.finish().await.unwrap();
@@ -224,7 +224,7 @@ async fn three_operators_give_the_last_address_of_overlapping_pools_and_none_twi
         tenant.pool_counts(name, "40", &given.to_string(), "0").await;
     }
 
-    // Each one that goes makes room for exactly one that waits.
+    // Each Service that is deleted makes room for exactly one waiter.
     burst(&tenant, (0..20).map(|n| format!("late{n}"))).await;
     for name in names.iter().take(20) {
         tenant.delete(name).await;

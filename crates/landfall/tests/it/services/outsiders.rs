@@ -1,4 +1,4 @@
-//! Addresses that somebody outside the ledger has are never given.
+//! Foreign addresses are never given.
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -50,7 +50,7 @@ async fn addresses_of_nodes_of_the_api_server_and_of_external_ips_are_never_give
     }
     tenant.create(load_balancer("any")).await;
     tenant.shows("any", &["10.13.1.3"]).await;
-    // Whoever waits for such an address gets it when it is given up.
+    // A Service that waits for such an address gets it when it becomes free.
     let none = json!({"spec": {"externalIPs": null}});
     tenant.patch("external", none).await;
     tenant.shows("asks-external", &["10.13.1.2"]).await;
@@ -61,7 +61,7 @@ async fn addresses_of_nodes_of_the_api_server_and_of_external_ips_are_never_give
 
 #[tokio::test]
 async fn cluster_ips_and_the_ranges_they_come_from_are_never_given() {
-    // An arena: whoever creates Services beside it would get ClusterIPs from the range as well.
+    // An arena: Services of other tests would get ClusterIPs from the range as well.
     let arena = arena().await;
     let tenant = arena.tenant("cluster-ips").await;
     let ranges: Api<ServiceCIDR> = Api::all(tenant.client.clone());
@@ -83,7 +83,7 @@ async fn cluster_ips_and_the_ranges_they_come_from_are_never_given() {
         let why = format!("{addr} is an address that the cluster gives as ClusterIP");
         tenant.says(name, "False", "Excluded", &why).await;
     }
-    // A range that is gone while the operator runs is no obstacle any more.
+    // A range that is deleted while the operator runs is no obstacle any more.
     ranges.delete("more", &DeleteParams::default()).await.unwrap();
     tenant.shows("asks-range", &["10.13.2.1"]).await;
     tenant.ends(&["cluster-ips"]).await;

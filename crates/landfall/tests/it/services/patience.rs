@@ -1,4 +1,4 @@
-//! How often the operator tries what does not succeed.
+//! The operator retries failing calls at growing intervals.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn looks(request: &Record) -> bool {
         && !request.is_watch()
 }
 
-/// The requests of a sort, once there are so many of them.
+/// The requests that match, once there are this many of them.
 async fn seen(proxy: &Proxy, filter: fn(&Record) -> bool, count: usize) -> Vec<Record> {
     wait::until(format!("{count} requests"), LONG, async || {
         let seen: Vec<_> = proxy.requests().into_iter().filter(filter).collect();
@@ -36,7 +36,7 @@ async fn seen(proxy: &Proxy, filter: fn(&Record) -> bool, count: usize) -> Vec<R
     .unwrap()
 }
 
-/// The time between the last two.
+/// The time between the last two requests.
 fn last_pause(requests: &[Record]) -> Duration {
     let [.., before, last] = requests else { panic!("fewer than two: {requests:?}") };
     last.at.saturating_sub(before.at)

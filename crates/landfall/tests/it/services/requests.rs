@@ -1,4 +1,4 @@
-//! What a Service may ask for by annotation, and what a namespace may hold.
+//! Requests by annotation, quotas, reservations and retention.
 
 use landfall_api::keys::{ANNOTATION_ADDRESSES, ANNOTATION_POOL};
 use landfall_api::{IP, Quota};
@@ -37,7 +37,7 @@ async fn addresses_are_asked_for_by_annotation_one_per_family() {
     tenant.create(torn).await;
     tenant.says("torn", "False", "Unparseable", "10.12.1.8 and 10.12.1.9 are both asked for").await;
 
-    // A change is granted before the old address goes; a refused one changes nothing.
+    // A change is granted before the old address is released; a refused one changes nothing.
     let ask = |addr: &str| json!({"metadata": {"annotations": {ANNOTATION_ADDRESSES: addr}}});
     tenant.patch("one", ask("10.12.1.10")).await;
     tenant.shows("one", &["10.12.1.10"]).await;
@@ -128,12 +128,12 @@ async fn an_address_is_kept_for_whom_an_administrator_reserved_it() {
     tenant.shows("mail", &["10.12.4.0"]).await;
     let held = "10.12.4.0 is taken by Service ask-kept/mail";
     tenant.says("asks", "False", "TakenBy", held).await;
-    // It outlives its Service.
+    // The reservation outlives its Service.
     tenant.delete("mail").await;
     tenant.says("asks", "False", "Reserved", kept).await;
     tenant.create(load_balancer("mail")).await;
     tenant.shows("mail", &["10.12.4.0"]).await;
-    // Without a reservation it is free for whoever waits.
+    // Without a reservation the address is free for a waiter.
     tenant.delete("mail").await;
     tenant.says("asks", "False", "Reserved", kept).await;
     tenant.delete_claim("10.12.4.0").await;
@@ -168,7 +168,7 @@ async fn an_address_waits_for_its_deleted_service_and_for_nobody_else() {
     tenant.shows("web", &["10.12.5.0"]).await;
     let claim = tenant.claim("10.12.5.0").await.unwrap();
     assert_eq!(claim.spec.reserved_for, None, "it has served its purpose");
-    // A change of type is no deletion.
+    // A change of type is not a deletion.
     let to_cluster = json!({"spec": {"type": "ClusterIP", "allocateLoadBalancerNodePorts": null}});
     tenant.patch("typed", to_cluster).await;
     tenant.claim_is_gone("10.12.5.1").await;

@@ -13,7 +13,7 @@ async fn readiness(operator: &Operator) -> StatusCode {
     operator.get("/readyz").await.unwrap().0
 }
 
-/// How often the operator noticed it.
+/// How often the operator noticed a restore.
 async fn rewinds(operator: &Operator) -> u64 {
     let text = operator.metrics().await.unwrap();
     let line = text.lines().find(|line| line.starts_with("landfall_history_rewinds_total "));
@@ -34,7 +34,7 @@ async fn a_restored_etcd_is_noticed_and_everything_begins_afresh(
     let kept = all_served(&tenant).await.shown();
     arena.plane().save_etcd().unwrap();
 
-    // All of this will not have happened.
+    // The restore will undo all of this.
     tenant.delete("kept4").await;
     burst(&tenant, (0..20).map(|n| format!("lost{n:02}"))).await;
     all_served(&tenant).await;
@@ -42,7 +42,7 @@ async fn a_restored_etcd_is_noticed_and_everything_begins_afresh(
     tenant.says("waits", "False", "OutsideEveryPool", "").await;
     assert_eq!(rewinds(&operator).await, 0);
 
-    // Lists of Services are held back from now on, so that the fresh start can be watched.
+    // Lists of Services are held back from now on, so that the fresh start can be observed.
     proxy.add_rule(|request| {
         (request.is_list() && request.is_for("services")).then_some(Action::Freeze)
     });

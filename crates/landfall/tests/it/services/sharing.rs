@@ -13,7 +13,7 @@ fn ports(ports: &[i32]) -> Value {
     json!({"spec": {"ports": ports.iter().map(port).collect::<Vec<_>>()}})
 }
 
-/// Waits until the claim on an address names exactly these, each with its ports.
+/// Waits until the claim on an address names exactly these holders, each with its ports.
 async fn held_by(tenant: &Tenant, addr: &str, expected: &[(&str, &str)]) {
     wait::until(format!("{addr} to be held by {expected:?}"), LONG, async || {
         let claim = tenant.claim(addr).await.ok_or("there is no claim")?;
@@ -54,7 +54,7 @@ async fn services_with_one_key_share_an_address_and_others_do_not() {
     tenant.create(load_balancer("alone")).await;
     tenant.shows("alone", &["10.14.1.3"]).await;
     tenant.pool_counts("share-key", "16", "4", "12").await;
-    // Whoever goes leaves the address to the others; the last one frees it.
+    // A Service that is deleted leaves the address to the others; the last one frees it.
     tenant.delete("web").await;
     held_by(&tenant, "10.14.1.0", &[("ssh", "TCP/22")]).await;
     assert_eq!(in_short().await, None, "one alone needs no such text");
@@ -93,7 +93,7 @@ async fn a_refusal_names_the_service_and_the_port_in_the_way() {
     let long = load_balancer("long").annotated(ANNOTATION_SHARING_KEY, &"k".repeat(254));
     tenant.create(long).await;
     tenant.says("long", "False", "Unparseable", "is not a key of at most 253 bytes").await;
-    // Each is served as soon as what is in its way is gone.
+    // Each is served as soon as its obstacle is gone.
     tenant.patch("web", ports(&[80])).await;
     tenant.shows("late", &["10.14.2.5"]).await;
     tenant.patch("local", json!({"spec": {"externalTrafficPolicy": "Cluster"}})).await;
@@ -137,7 +137,7 @@ async fn across_namespaces_each_must_name_the_other() {
     let any = load_balancer("any").sharing("k", &[22]).annotated(ANNOTATION_SHARING_WITH, "*");
     two.create(any).await;
     two.shows("any", &["10.14.3.0"]).await;
-    // Consent is withdrawn: the one that changed its mind leaves, nobody else moves.
+    // Consent is withdrawn: the Service that changed leaves, no other moves.
     one.patch("web", with("nobody")).await;
     one.shows("web", &["10.14.3.1"]).await;
     two.shows("dns", &["10.14.3.0"]).await;
@@ -161,7 +161,7 @@ async fn a_service_that_takes_anothers_port_leaves_and_one_that_takes_a_free_one
     tenant.patch("dns", ports(&[80])).await;
     tenant.shows("dns", &["10.14.4.1"]).await;
     tenant.shows("web", &["10.14.4.0"]).await;
-    // Without another address it shows none, and says who is in the way.
+    // Without another address it shows none, and names the Service in the way.
     tenant.create(load_balancer("ssh").sharing("k", &[22])).await;
     tenant.shows("ssh", &["10.14.4.0"]).await;
     tenant.patch("ssh", ports(&[80])).await;

@@ -1,5 +1,5 @@
-//! Operators whose watches are silent: what they remember of their own writes, and what they ask
-//! before they take something away, must do.
+//! Operators whose watches are silent: they must get by with the memory of their own writes, and with live
+//! reads before they take an address away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::stage::{LONG, arena, ip};
 /// Longer than any test.
 const FOREVER: Duration = Duration::from_hours(1);
 
-/// Breaks all watches; those of one kind tell nothing from then on, until [`hears_again`].
+/// Breaks all watches; those of one kind deliver nothing from then on, until [`hears_again`].
 async fn silence(proxy: &Proxy, kind: &'static str) {
     let watches = move |request: &Record| request.is_for(kind) && request.is_watch();
     let mark = proxy.mark();
@@ -36,7 +36,7 @@ fn hears_again(proxy: &Proxy) {
     proxy.cut_connections();
 }
 
-/// Requests that a proxy holds back, also when they are given up and made again.
+/// Requests that a proxy holds back, even when they are given up and made again.
 struct Held<'a> {
     proxy: &'a Proxy,
     held: Arc<AtomicBool>,
@@ -80,7 +80,7 @@ async fn without_a_watch_of_claims_every_service_still_gets_one_address_and_no_m
     let operator = arena.operator_via(&proxy).await;
     operator.wait_ready(LONG).await.unwrap();
     silence(&proxy, "ips").await;
-    // Every second claim is made, and the operator does not hear of it.
+    // Every second claim is made, and the operator does not learn of it.
     let mut count = 0;
     proxy.add_rule(move |request| {
         count += usize::from(takes(request));
@@ -121,7 +121,7 @@ async fn a_claim_is_not_released_under_an_operator_that_is_about_to_publish_it()
 
     let mark = stale.mark();
     tenant.patch("web", json!({"spec": {"type": "LoadBalancer"}})).await;
-    // It learns of the claim, knows no such Service, and looks before it deletes.
+    // It learns of the claim, knows no such Service, and does a live read before it deletes.
     let reads = |request: &Record| {
         request.path.ends_with("/services/web")
             && request.method == Method::GET
@@ -142,9 +142,9 @@ async fn a_claim_is_not_released_under_an_operator_that_is_about_to_publish_it()
     assert_eq!(history.moved(), []);
 }
 
-/// Two operators choose different addresses for one Service, because neither hears of the other's
-/// claim and one does not know the pool that comes first. Whoever publishes second finds another
-/// address shown, and must leave it alone.
+/// Two operators choose different addresses for one Service, because neither learns of the other's claim and
+/// one does not know the pool that comes first. The operator that publishes second finds another address
+/// shown, and must leave it alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_another_has_published_is_not_replaced_by_ones_own() {
     let arena = arena().await;
@@ -161,7 +161,7 @@ async fn an_address_that_another_has_published_is_not_replaced_by_ones_own() {
     tenant.pool(pool("stale-first", &["10.11.4.0/30"]).with_priority(1)).await;
     tenant.pool_says("stale-first", "True", "").await;
     silence(&fast, "ips").await;
-    // The slow one may give up its own only when we say so, too.
+    // The slow operator may release its own claim only when we let it.
     let slow_ones = hold(&slow, |request| publishes(request) || releases(request));
     let fast_ones = hold(&fast, publishes);
     tenant.create(load_balancer("web")).await;
@@ -174,7 +174,7 @@ async fn an_address_that_another_has_published_is_not_replaced_by_ones_own() {
     tenant.shows("web", &["10.11.4.0"]).await;
     assert!(tenant.claim("10.11.3.0").await.is_some());
     slow_ones.let_go();
-    // It finds what the other has published, looks whose that is, and gives up its own.
+    // It finds what the other has published, reads its claim, and releases its own.
     tenant.claim_is_gone("10.11.3.0").await;
     for proxy in [&slow, &fast] {
         hears_again(proxy);

@@ -1,4 +1,4 @@
-//! An operator that dies after any single write leaves nothing that the next one does not mend.
+//! When an operator dies after any single write, the next one completes the work.
 //!
 //! Scenarios, and one driver that runs each of them once undisturbed and then once for every write
 //! it consists of, with the operator dead after that write and another in its place.
@@ -37,21 +37,21 @@ fn of_pool_status(request: &Record) -> bool {
     request.is_work() && request.is_for("ipgroups")
 }
 
-/// What happens in a cluster with one pool, `10.5.N.8/29` in round N, and what must come of it.
-/// Addresses are counted from its first.
+/// Acts in a cluster with one pool, `10.5.N.8/29` in round N, and their expected outcome. Addresses are
+/// counted from its first.
 struct Scenario {
     name: &'static str,
-    /// What the pool is like.
+    /// The settings of the pool.
     pool: fn(IPGroup) -> IPGroup,
-    /// What is there before any operator runs.
+    /// Creates the objects that exist before any operator runs.
     prepare: for<'a> fn(&'a Round<'_>) -> LocalBoxFuture<'a, ()>,
-    /// What users do, and what each step must lead to before the next.
+    /// The acts of users; each waits for its outcome before the next.
     act: for<'a> fn(&'a mut Round<'_>) -> LocalBoxFuture<'a, ()>,
-    /// What everybody shows in the end.
+    /// The addresses that Services show in the end.
     shown: &'static [(&'static str, u8)],
-    /// Whose address changed, from and to: as they asked, and nobody else's.
+    /// Services whose address changed, from and to: as they asked, and no others.
     moved: &'static [(&'static str, u8, u8)],
-    /// How many writes of the ledger it consists of at least, lest it become harmless unnoticed.
+    /// The least number of ledger writes, so that the scenario cannot become harmless unnoticed.
     writes: usize,
 }
 
@@ -136,9 +136,9 @@ const TAKE_OVER_FROM_THE_PROVIDER: Scenario = Scenario {
     writes: 13,
 };
 
-/// One in order, one that its user annotated, one that asked and was not annotated yet, one that was
-/// seen and not served, one of another type by now that was never let go, and one whose deletion is
-/// stuck. All have the finalizer.
+/// One in order, one that its user annotated, one that asked and was not annotated yet, one that was seen and
+/// not served, one that changed its type and was not cleaned up, and one whose deletion is stuck. All have
+/// the finalizer.
 async fn left_by_the_provider(round: &Round<'_>) {
     let finalizers = json!({"metadata": {"finalizers": [keys::FINALIZER_CLOUD_PROVIDER]}});
     let given = |last: u8| {
@@ -192,8 +192,8 @@ async fn take_over_from_the_provider(round: &mut Round<'_>) {
         .await;
 }
 
-/// One in order, one without a claim, one whose claim was not shown yet, one of another type by now
-/// that was never released, and one whose deletion is stuck. All but one have the finalizer.
+/// One in order, one without a claim, one whose claim was not shown yet, one that changed its type and was
+/// not released, and one whose deletion is stuck. All but one have the finalizer.
 async fn left_by_the_original(round: &Round<'_>) {
     let tenant = &round.tenant;
     let finalizers = json!({"metadata": {"finalizers": [keys::FINALIZER_SERVICE]}});
@@ -239,7 +239,7 @@ async fn allocate_and_release(round: &mut Round<'_>) {
     round.claim_is_gone(1).await;
 }
 
-/// One moves, another is refused what it moved to, and served when it goes.
+/// One moves, another is refused the address it moved to, and served when it is deleted.
 async fn change_a_request(round: &mut Round<'_>) {
     round.shows("c", 5).await;
     round.tenant.ask("c", &*round.addr(6)).await;
@@ -251,7 +251,7 @@ async fn change_a_request(round: &mut Round<'_>) {
     round.shows("d", 6).await;
 }
 
-/// Two share an address, one of them takes the other's port, the other goes.
+/// Two share an address, one of them takes the other's port, the other is deleted.
 async fn share(round: &mut Round<'_>) {
     round.shows("e", 0).await;
     round.create(load_balancer("f").sharing("k", &[443])).await;
@@ -262,7 +262,7 @@ async fn share(round: &mut Round<'_>) {
     round.claim_is_gone(0).await;
 }
 
-/// One comes back after its address was seen to wait for it, one at once; a stranger gets neither.
+/// One comes back after its address was retained, one at once; another Service gets neither.
 async fn retain(round: &mut Round<'_>) {
     round.shows("a", 0).await;
     round.shows("b", 1).await;
@@ -297,7 +297,7 @@ impl Round<'_> {
         format!("10.5.{}.{}", self.number, FIRST + count)
     }
 
-    /// Waits for what a step leads to, whichever operator does it.
+    /// Waits for the outcome of a step, whichever operator brings it about.
     async fn reaches(
         &mut self,
         what: &str,
@@ -374,7 +374,7 @@ impl Round<'_> {
     }
 }
 
-/// What a round came to, with the round's own network and namespace taken out.
+/// The outcome of a round, without the round's own network and namespace.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     shown: BTreeMap<String, Vec<u8>>,
@@ -392,7 +392,7 @@ fn counted(addrs: &[IpAddr]) -> Vec<u8> {
 }
 
 impl Scenario {
-    /// Runs it; says what it came to and whether the stop struck.
+    /// Runs it; returns the outcome and whether the stop happened.
     async fn run(
         &self,
         arena: &Arena,
@@ -477,7 +477,7 @@ impl Round<'_> {
         .await;
     }
 
-    /// Removes what the round made, so that the next begins with nothing.
+    /// Removes everything the round made, so that the next begins with nothing.
     async fn clear(&mut self) {
         for service in self.tenant.services.list(&ListParams::default()).await.unwrap() {
             self.tenant.delete(&service.metadata.name.unwrap()).await;
@@ -485,7 +485,7 @@ impl Round<'_> {
         for last in 0..8 {
             let addr = self.addr(last);
             self.reaches(&format!("the claim on {addr} to be nobody's"), async |tenant| {
-                // Those of the original operator name their owner only in an annotation.
+                // Claims of the original operator name their owner only in an annotation.
                 let held = tenant.claim(&addr).await.filter(|it| {
                     let owned = it.annotations().contains_key(keys::ANNOTATION_OWNER);
                     owned || !it.spec.holders.is_empty()
@@ -493,7 +493,7 @@ impl Round<'_> {
                 held.map_or(Ok(()), |claim| Err(format!("{:?}", claim.spec)))
             })
             .await;
-            // What waits for somebody who will not come.
+            // A claim retained for a Service that will not come back.
             if self.tenant.claim(&addr).await.is_some() {
                 self.tenant.claims.delete(&addr, &DeleteParams::default()).await.unwrap();
             }

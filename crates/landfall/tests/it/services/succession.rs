@@ -1,5 +1,4 @@
-//! Who leads after whom: at once where nobody is left to wait for, and without harm where that was
-//! wrong.
+//! Which operator leads next: at once if there is no leader left to wait for, and without harm if there was.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -15,7 +14,7 @@ use serde_json::json;
 use super::many::{all_served, burst, churn};
 use crate::stage::{Arena, LONG, arena, comes_to_lead, leads};
 
-/// A lease that outlasts the test: whoever comes to lead did not wait for its end.
+/// A lease that outlasts the test: a new leader did not wait for its end.
 const OUTLASTING: [&str; 2] =
     ["--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=50m"];
 
@@ -28,7 +27,7 @@ fn leases(arena: &Arena) -> Api<Lease> {
     Api::namespaced(arena.client.clone(), NAMESPACE)
 }
 
-/// A record of somebody who is not there, with the longest duration that a record can have.
+/// A record of a holder that does not exist, with the longest duration that a record can have.
 async fn hold_for_ever(arena: &Arena) {
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE_NAME},
@@ -45,7 +44,7 @@ async fn a_restarted_container_serves_without_waiting_for_its_own_lease() {
     tenant.pool(pool("succession-restart", &["10.13.0.0/24"])).await;
     let first = arena.operator_with(&in_pod("--pod-uid=one")).await;
     comes_to_lead(&first).await;
-    // Of another Pod, and of none: to them the dead leader may be alive.
+    // Of another Pod, and of none: they cannot know that the leader is dead.
     let other = arena.operator_with(&in_pod("--pod-uid=two")).await;
     let outside = arena.operator_with(&OUTLASTING).await;
     for operator in [&other, &outside] {
@@ -119,7 +118,7 @@ async fn a_deleted_lease_is_free() {
     comes_to_lead(&operator).await;
 }
 
-/// Which of the gauges that tell the state of the cluster an operator shows.
+/// Which of the gauges about the state of the cluster an operator exports.
 async fn gauges(operator: &Operator) -> Vec<&'static str> {
     let text = operator.metrics().await.unwrap();
     let mut shown = vec![

@@ -1,4 +1,4 @@
-//! What a tenant who may only write Services in its own namespace can do to others: nothing.
+//! A tenant who may only write Services in its own namespace cannot affect others.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ fn quota(per_namespace: i32) -> Quota {
     Quota { per_namespace: Some(per_namespace), ..Quota::default() }
 }
 
-/// A pool that serves two namespaces: others share this control plane.
+/// A pool that serves two namespaces only: other tests share this control plane.
 fn pool_of_both(name: &str, range: &str, namespaces: [&str; 2]) -> IPGroup {
     let names = LabelSelectorRequirement {
         key: "kubernetes.io/metadata.name".to_owned(),
@@ -77,7 +77,7 @@ async fn kube_vips_annotation_gives_nothing_that_the_pools_do_not_give() {
         assert_eq!(in_status(&said), [] as [std::net::IpAddr; 0], "{name}");
         assert_eq!(tenant.claim(addr).await, None, "{name}");
     }
-    // What its pools give it may ask for in these words as well.
+    // Addresses of its pools may be asked for by this annotation as well.
     let fine = load_balancer("fine").annotated(ANNOTATION_KUBE_VIP_ADDRESSES, "10.180.1.3");
     tenant.create(fine).await;
     tenant.shows("fine", &["10.180.1.3"]).await;
@@ -139,7 +139,7 @@ async fn an_annotation_with_addresses_of_others_rewrites_none_of_their_services(
         evil.patch("web", json!({"metadata": {"annotations": none}})).await;
         evil.says("web", "False", "NotSelected", "no IPv4 address").await;
     }
-    // Written after the others, and served after whatever they cause.
+    // Created after the others, and served after everything they cause.
     good.create(load_balancer("last")).await;
     good.shows_something("last").await;
     good.settled().await;
@@ -163,7 +163,7 @@ async fn an_annotation_written_beforehand_snatches_no_freed_address(#[case] in_u
     if in_use {
         map.says(&json!({"cidr-elsewhere": "10.196.1.0/29"})).await;
     }
-    // Of two that were made in the same second, the first by name is first.
+    // Of two created in the same second, the first by name comes first.
     let (good, evil) = (arena.tenant("elder").await, arena.tenant("evil").await);
     good.pool(pool("of-both", &["10.196.0.1/32"])).await;
     let operator = arena.operator().await;
@@ -228,7 +228,7 @@ async fn creating_and_deleting_services_uses_up_no_pool_that_retains_addresses()
         tenant.delete(&name).await;
     }
     tenant.pool_counts("doors-retained", "16", "1", "15").await;
-    // The last one still waits for its Service.
+    // The last address is still retained for its Service.
     tenant.create(load_balancer("web-5")).await;
     tenant.shows_something("web-5").await;
     tenant.pool_counts("doors-retained", "16", "1", "15").await;
@@ -283,7 +283,7 @@ async fn a_service_that_shares_with_too_many_ports_is_refused_at_once() {
     });
     tenant.create(many.clone().annotated(ANNOTATION_SHARING_KEY, "k")).await;
     tenant.says("many", "False", "Unparseable", "1025 ports").await;
-    // Alone it may have as many as it likes.
+    // Alone it may have any number.
     tenant
         .patch("many", json!({"metadata": {"annotations": {ANNOTATION_SHARING_KEY: null}}}))
         .await;
@@ -397,11 +397,11 @@ async fn several_addresses_of_one_family_stay_through_a_take_over() {
         status.conditions.iter().any(|condition| condition.reason == "SeveralShown")
     };
     tenant.pool_is("several", "telling only of several addresses", only_finding).await;
-    // What is found is told by every new leader.
+    // Every new leader reports findings again.
     let proxy = arena.proxy().await;
     let again = arena.electing_operator_via(&proxy).await;
     writes_only(again, &proxy, &["leases", "events"]).await;
-    // Whatever else changes, they stay, and only the owner's request ends that.
+    // They stay, whatever else changes, until the owner asks for something else.
     tenant.patch("web", json!({"metadata": {"labels": {"tier": "front"}}})).await;
     tenant.create(load_balancer("next")).await;
     tenant.shows_something("next").await;
@@ -422,7 +422,7 @@ fn resident(operator: &Operator) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
-/// Services that are as large as the API server takes them, in each of the ways a user can make them.
+/// Services as large as the API server accepts, in each of the ways a user can make them.
 fn bulky(index: usize) -> Service {
     let name = format!("bulky-{index}");
     let list = |entry: &str, bytes: usize| vec![entry; bytes / (entry.len() + 1)].join(",");
@@ -524,7 +524,7 @@ async fn requests_in_the_words_of_other_programs_are_judged_like_ours() {
 }
 
 impl Tenant {
-    /// Waits until repair says on a pool what it found.
+    /// Waits until a pool reports this finding of repair.
     async fn pool_says_finding(&self, name: &str, finding: &str) {
         wait::until(format!("{name} to say {finding}"), LONG, async || {
             let group = self.pools.get(name).await.map_err(|error| error.to_string())?;

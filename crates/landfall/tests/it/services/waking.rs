@@ -1,4 +1,4 @@
-//! What waits is served as soon as what it waits for is there; what was disturbed is repaired.
+//! Waiters are served as soon as an address is there, and disturbed objects are repaired.
 
 use http::Method;
 use k8s_openapi::api::core::v1::Service;
@@ -31,14 +31,14 @@ async fn create_younger(tenant: &Tenant, name: &str, than: &Service) -> Service 
 #[tokio::test]
 async fn a_freed_address_goes_to_the_oldest_and_a_wider_pool_serves_all() {
     let tenant = tenant("wake-oldest").await;
-    // Named first among those of other tests: an event that is told once names eight.
+    // Named first among those of other tests: an event that is sent once names eight.
     let own = pool("wake-oldest", &["10.4.1.0/31"]).only_for("wake-oldest").with_priority(1);
     tenant.pool(own).await;
     for name in ["has0", "has1"] {
         tenant.create(load_balancer(name)).await;
         tenant.shows_something(name).await;
     }
-    // Names against ages, so that order by name would be seen.
+    // Names are opposite to ages, so that an order by name would show.
     let oldest = tenant.create(load_balancer("z-oldest")).await;
     tenant.says("z-oldest", "False", "Exhausted", "").await;
     let middle = create_younger(&tenant, "m-middle", &oldest).await;
@@ -77,7 +77,7 @@ async fn a_request_waits_for_its_address_and_is_served_when_it_is_freed() {
     tenant.shows("first", &["10.4.2.3"]).await;
     tenant.create(load_balancer("second").asking("10.4.2.3")).await;
     tenant.says("second", "False", "TakenBy", "wake-request/first").await;
-    // One that has another address meanwhile.
+    // A waiter that has another address meanwhile.
     tenant.create(load_balancer("third").asking("10.4.2.4")).await;
     tenant.shows("third", &["10.4.2.4"]).await;
     tenant.ask("third", "10.4.2.3").await;
@@ -137,7 +137,7 @@ async fn a_status_that_somebody_else_changed_comes_back_as_it_was() {
         assert_eq!(shown(&tenant.get("other").await), [ip(&others)], "{case}");
     }
     tenant.says("web", "True", "Allocated", &has).await;
-    // One more beside it was given by another program and may be in use: it stays, and no other gets it.
+    // A second address was published by another program and may be in use: it stays, and no other gets it.
     tenant.set_ingress("web", json!([{"ip": has}, {"ip": "10.4.3.6"}])).await;
     tenant.has_claim("10.4.3.6").await;
     tenant.settled().await;
@@ -176,7 +176,7 @@ async fn a_service_made_anew_under_the_same_name_is_another_one() {
         assert_eq!(claim.spec.holders[0].uid, made.uid());
         tenant.delete("web").await;
     }
-    // Not waited for in between: the claim of the one before may still be there.
+    // No wait in between: the claim of the previous Service may still be there.
     tenant.create(load_balancer("web").asking("10.4.5.2")).await;
     tenant.shows("web", &["10.4.5.2"]).await;
     tenant.delete("web").await;
@@ -185,16 +185,16 @@ async fn a_service_made_anew_under_the_same_name_is_another_one() {
     tenant.ends(&["wake-anew"]).await;
 }
 
-/// What there is for those who wait.
+/// How an address becomes free for the waiters.
 #[derive(Clone, Copy, Debug)]
 enum More {
-    /// Somebody gives up an address.
+    /// A Service gives up an address.
     Freed,
     /// The pool gets another.
     Added,
 }
 
-/// The oldest may be busy at the very moment: its condition is being written.
+/// The oldest may be busy at that very moment: its condition is being written.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_there_is_waits_for_the_oldest_while_its_condition_is_being_written(
@@ -213,7 +213,7 @@ async fn what_there_is_waits_for_the_oldest_while_its_condition_is_being_written
         tenant.says(name, "False", "Exhausted", "").await;
     }
 
-    // Another pool changes what both are told; one of them is told slowly.
+    // Another pool changes the conditions of both; one of the writes is slow.
     proxy.once(
         |request| request.is_write() && request.path.ends_with("/services/z-oldest/status"),
         Action::HoldReply,
@@ -242,7 +242,7 @@ async fn what_there_is_waits_for_the_oldest_while_its_condition_is_being_written
             "10.4.6.1"
         }
     };
-    // Nor does one that has just arrived get ahead of it.
+    // Nor does a newly created Service get ahead of it.
     tenant.create(load_balancer("newcomer")).await;
     tenant.says("newcomer", "False", "Exhausted", "").await;
     proxy.thaw();

@@ -1,4 +1,4 @@
-//! When an operator has nothing left to do, and what it wrote until then.
+//! Waits until an operator has nothing left to do, and checks what it wrote until then.
 
 use http::Method;
 use landfall_testkit::proxy::Record;
@@ -6,7 +6,7 @@ use landfall_testkit::{Operator, Proxy, wait};
 
 use super::LONG;
 
-/// Waits until an operator behind a proxy has nothing left to do, and sees that it wrote nothing else.
+/// Waits until an operator behind a proxy has nothing left to do, and checks that it wrote nothing else.
 pub(crate) async fn writes_only(operator: Operator, proxy: &Proxy, kinds: &[&str]) {
     operator.wait_ready(LONG).await.unwrap();
     quiet(proxy).await;
@@ -32,7 +32,7 @@ pub(crate) async fn quiet(proxy: &Proxy) {
     quiet_since(proxy, 0).await;
 }
 
-/// The same, all of it after a mark.
+/// The same, counting only requests after a mark.
 pub(crate) async fn quiet_since(proxy: &Proxy, mark: usize) {
     wait::until("nothing but renewed leases", LONG, async || {
         let all = proxy.requests_since(mark);

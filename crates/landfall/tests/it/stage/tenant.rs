@@ -1,4 +1,4 @@
-//! A namespace, and what its users do and see.
+//! A namespace, with the acts of its users and what they observe.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{LONG, delete};
 use crate::kube_vip::Map;
 
-/// The two ways to say which addresses there are, and to be shown one.
+/// The two ways to define pools and to publish addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// An `IPGroup`, and the status.
@@ -25,7 +25,7 @@ pub(crate) enum Dialect {
     KubeVip,
 }
 
-/// A namespace and what a user does in it, with the pools an administrator makes for it.
+/// A namespace with its user's acts, and the pools that an administrator makes for it.
 #[derive(Clone)]
 pub(crate) struct Tenant {
     pub(crate) client: Client,
@@ -33,7 +33,7 @@ pub(crate) struct Tenant {
     pub(crate) services: Api<Service>,
     pub(crate) pools: Api<IPGroup>,
     pub(crate) claims: Api<IP>,
-    /// Whether an operator runs all the time, so that what is done to pools is waited for.
+    /// Whether an operator runs all the time, so that edits of pools are waited for.
     pub(crate) served: bool,
 }
 
@@ -95,8 +95,8 @@ impl Tenant {
         self.knows(&pool).await;
     }
 
-    /// Waits until the operator has seen this version of a pool: watches of different kinds run
-    /// at their own pace, and what a Service does next would otherwise race against the edit.
+    /// Waits until the operator has seen this version of a pool: watches of different kinds run at their own
+    /// pace, and the next act on a Service would otherwise race against the edit.
     async fn knows(&self, pool: &IPGroup) {
         if !self.served {
             return;
@@ -113,8 +113,8 @@ impl Tenant {
         .unwrap();
     }
 
-    /// Lets Services of all namespaces have these addresses and no others, in one dialect or the
-    /// other. In the `ConfigMap` nobody gets `.0` and `.255`.
+    /// Lets Services of all namespaces have these addresses and no others, in one dialect or the other. In
+    /// the `ConfigMap`, `.0` and `.255` are never given.
     pub(crate) async fn addresses(&self, dialect: Dialect, ranges: &[&str]) {
         match dialect {
             Dialect::Groups => {
@@ -131,7 +131,7 @@ impl Tenant {
         }
     }
 
-    /// Takes away what a Service shows, as a careless user might.
+    /// Removes the addresses that a Service shows, as a careless user might.
     pub(crate) async fn wipe(&self, dialect: Dialect, name: &str) {
         match dialect {
             Dialect::Groups => drop(self.set_ingress(name, json!([])).await),
@@ -276,7 +276,7 @@ impl Tenant {
         .unwrap();
     }
 
-    /// Waits until somebody has an address.
+    /// Waits until an address has a claim.
     pub(crate) async fn has_claim(&self, addr: &str) -> IP {
         wait::until(format!("a claim on {addr}"), LONG, async || {
             self.claim(addr).await.ok_or("there is none")
@@ -285,8 +285,8 @@ impl Tenant {
         .unwrap()
     }
 
-    /// Waits until the operator has answered to something that came after all else, so that it owes
-    /// nobody anything any more.
+    /// Waits until the operator has answered to an object created after all others, so that nothing is left
+    /// to answer.
     pub(crate) async fn answered(&self) {
         let last = "zz-last";
         self.create(builders::load_balancer(last).asking("nothing")).await;
@@ -303,8 +303,8 @@ impl Tenant {
         cluster::settled(&self.client, LONG).await.unwrap()
     }
 
-    /// Ends a test: the whole cluster is in order, and after what the test made is deleted no
-    /// address of it is left behind.
+    /// Ends a test: the whole cluster is in order, and once the test's objects are deleted, none of their
+    /// addresses is taken.
     pub(crate) async fn ends(self, pools: &[&str]) {
         self.settled().await;
         self.clear().await;
@@ -344,7 +344,7 @@ pub(crate) fn allocated(service: &Service) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == keys::CONDITION_ALLOCATED)
 }
 
-/// What a Service shows and says, for people.
+/// A Service's addresses and condition, for people.
 pub(crate) fn describe(service: &Service) -> String {
     let condition = allocated(service)
         .map(|condition| (&condition.status, &condition.reason, &condition.message));

@@ -1,9 +1,9 @@
-//! kube-vip's cloud provider, whose Services show their addresses in an annotation.
+//! Takes over from kube-vip's cloud provider, whose Services show their addresses in an annotation.
 
 use super::*;
 
-/// Recorded while it ran, after it was killed, and in each of its modes. Of those on one address the
-/// first in the file has it: played back, it is the oldest.
+/// Recorded while it ran, after it was killed, and in each of its modes. Of several Services on one address
+/// the first in the file has it: when replayed, it is the oldest.
 #[rstest]
 #[case::stuck_deletions("stuck-deletion", &[], Fate {
     go: &["web/auto-1", "web/dual", "shop/share-b", "tiny/pending"],
@@ -35,12 +35,12 @@ async fn what_kube_vips_provider_left(
     taken_over_by(&arena, &recording, &fate, async || arena.operator_with(&flags).await).await;
     let proxy = arena.proxy().await;
     let again = arena.operator_via_with(&proxy, flags.get(1..).unwrap_or_default()).await;
-    // Doubles and odd keys are told by every new leader.
+    // Every new leader reports doubled addresses and odd keys again.
     writes_only(again, &proxy, &["leases", "events"]).await;
     Map::new(&arena.client).goes().await;
 }
 
-/// As its own manifest makes it, where nobody used `kubectl apply`.
+/// As its own manifest makes it, on a cluster where `kubectl apply` was not used.
 const PROVIDER: &str = "
 apiVersion: apps/v1
 kind: Deployment
@@ -94,7 +94,7 @@ async fn the_guide_leads_from_kube_vips_provider_to_ours() {
             guide::walk(&arena, line).await;
         }
         let operator = deployed(&arena, arena.plane().url()).await;
-        // Events are sent when there is nothing better to do; one that is ended sends none.
+        // Events have the lowest priority; an operator that ends does not send them.
         arena.tenant("kube-system").await.tells("kubevip", "PoolWarning", "").await;
         operator
     })
@@ -114,7 +114,7 @@ async fn the_guide_leads_from_kube_vips_provider_to_ours() {
     for (key, field) in asked(&before) {
         assert_eq!(after.get(&key), Some(&field), "{key}");
     }
-    // What the ConfigMap says and does not mean is told by every new leader.
+    // Every new leader reports the keys of the ConfigMap without effect again.
     let proxy = arena.proxy().await;
     writes_only(deployed(&arena, &proxy.url()).await, &proxy, &["leases", "events"]).await;
     for line in guide.section("5. Tidy up").commands() {
