@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: how fast addresses are given, against what the API server itself can do.
+//! `cargo xtask bench`: measures how fast addresses are given, against the API server's own limits.
 //!
-//! One control plane serves the limits and every scenario, so that what is compared ran on the
-//! same machine in the same minutes.
+//! One control plane serves the limits and every scenario, so that the compared figures come from the same
+//! machine in the same minutes.
 
 mod bars;
 mod crew;
@@ -173,9 +173,8 @@ async fn bench(args: &Args, binary: PathBuf, output: &Output) -> Result<Report> 
     Ok(report)
 }
 
-/// Runs what was asked for. The bursts stand between measurements of the limits they are held
-/// against, because a shared machine is not the same a minute later. What is held against no limit
-/// needs none.
+/// Runs the requested scenarios. Each burst runs between two measurements of the limits it is compared with,
+/// because a shared machine is not the same a minute later. A scenario without a limit needs none.
 async fn scenarios(args: &Args, bench: &mut Bench<'_>) -> Result<Vec<Row>> {
     let possible = |scenario: &Scenario| !args.kube_vip || scenario.needs_only_addresses();
     let all: Vec<_> = args.scenario.iter().copied().filter(possible).collect();
@@ -259,7 +258,7 @@ fn left_out(scenario: Scenario, bench: &Bench<'_>, why: &str) -> Row {
     row
 }
 
-/// A scenario that failed is a row too: the others may still be worth having.
+/// A scenario that failed is a row as well: the others may still be useful.
 fn row_of(scenario: Scenario, bench: &Bench<'_>, outcome: Result<Row>) -> Row {
     outcome.unwrap_or_else(|error| failed(scenario, bench, &error))
 }
@@ -275,6 +274,6 @@ fn run_in_release(output: &Output) -> Result<()> {
     output.say("building the bench for release");
     let mut command = cargo::command();
     command.args(["run", "--release", "-p", "xtask", "--"]).args(env::args_os().skip(1));
-    // Only returns when it could not become that process.
+    // Only returns if it could not become that process.
     Err(Error::io("running the release build of the bench")(command.exec()))
 }

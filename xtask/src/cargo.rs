@@ -1,4 +1,4 @@
-//! Cargo run from within cargo: the one place that knows how.
+//! Runs cargo from within cargo: the only place that knows how.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) fn repository() -> &'static Path {
 pub(crate) fn command() -> Command {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(cargo);
-    // `cargo run` describes xtask in these; ring's build script would see a change and begin anew.
+    // `cargo run` describes xtask in these; ring's build script would see a change and build again.
     for (variable, _) in env::vars_os() {
         let name = variable.to_string_lossy();
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
@@ -48,7 +48,7 @@ pub(crate) fn run(title: &str, command: &mut Command) -> Result<(), Error> {
     }
 }
 
-/// Builds the operator and says where its binary is.
+/// Builds the operator and returns the path of its binary.
 pub(crate) fn build_operator(release: bool) -> Result<PathBuf, Error> {
     let mut args = vec!["build", "--package", "landfall", "--bin", "landfall"];
     args.extend(release.then_some("--release"));

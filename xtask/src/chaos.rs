@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: attacks on the operator, round after round, told by a seed.
+//! `cargo xtask chaos`: attacks on the operator, round after round, decided by a seed.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<(), Error> {
     if report.is_clean() { Ok(()) } else { Err(Error::Violations(report.violations.len())) }
 }
 
-/// Plays rounds until the time is over, or one is lost: what follows that would only blur it.
+/// Plays rounds until the time is over or one fails: later rounds would only blur the failure.
 async fn attack(args: &Args, seed: u64, binary: &Path, output: &Output) -> Result<Report, Error> {
     output.heading(format_args!("attacking with --seed {seed}"));
     // Beside what was built: target/debug/landfall, target/chaos.

@@ -1,4 +1,4 @@
-//! `cargo xtask control-plane`: the testkit's control plane for people.
+//! `cargo xtask control-plane`: runs the testkit's control plane for people.
 
 use std::io;
 use std::time::Instant;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<(), Error> {
     }
 }
 
-/// Builds what is missing and says where it lies.
+/// Builds missing binaries and prints where they are.
 pub(crate) fn build(output: &Output) -> Result<(), Error> {
     let begin = Instant::now();
     let assets = Assets::prepare(&Program::ALL, &|line| output.say(line))?;
@@ -59,8 +59,8 @@ pub(crate) fn build(output: &Output) -> Result<(), Error> {
 }
 
 async fn up(controller_manager: bool, output: &Output) -> Result<(), Error> {
-    // Both are caught from the beginning: dropping the control plane, also a half-started one,
-    // is what ends it in order.
+    // Both are caught from the beginning: a control plane, even a half-started one, ends gracefully only by
+    // being dropped.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signal)?;
     let begin = Instant::now();

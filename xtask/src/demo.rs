@@ -16,12 +16,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cargo;
 use crate::output::{Output, seconds};
 
-/// Not a measurement: a shared machine may be slow, and a wrong answer is wrong in any time.
+/// Not a measurement: a shared machine may be slow, and a wrong answer stays wrong.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// How long threads may take to end when everything they did is over.
+/// How long threads may take to end when all their work is over.
 const THREADS_GRACE: Duration = Duration::from_secs(1);
-/// The API server holds back creations of a kind that is younger than this, in case another server
-/// does not know it yet. Waiting it out keeps that out of the times we show.
+/// The API server delays creations of a kind that is younger than this, in case another server does not know
+/// it yet. Waiting that long keeps the delay out of the times we show.
 const NEW_KIND: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Args)]
@@ -69,9 +69,9 @@ pub(crate) enum Error {
 
 /// Why the demo ends without an error.
 enum End {
-    /// Ctrl-C, or a polite kill.
+    /// Ctrl-C, or a termination signal.
     Asked,
-    /// Every sample has what it should have, and that was all to see.
+    /// Every sample has what it should have, and nothing is left to show.
     Done,
 }
 
@@ -79,14 +79,14 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<(), Error> {
     let runtime = tokio::runtime::Runtime::new().map_err(Error::Runtime)?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
-        // Boxed: all that is under way together makes large futures.
+        // Boxed: everything in flight together makes large futures.
         if let Some(file) = &args.kubeconfig {
             return Box::pin(cluster::run(args, file, &mut signals, output)).await;
         }
         let played = signals.unless_received(Box::pin(local::run(args, output))).await?;
         Ok(played.unwrap_or(End::Asked))
     });
-    // A build may still be under way on a thread of its own; its processes end with ours.
+    // A build may still be running on its own thread; its processes end with ours.
     runtime.shutdown_timeout(THREADS_GRACE);
     match ended? {
         End::Asked if args.kubeconfig.is_some() => {
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<(), Error> {
     Ok(())
 }
 
-/// Both are caught from the beginning: dropping what runs is what ends it in order.
+/// Both are caught from the beginning: what runs ends gracefully only by being dropped.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -113,13 +113,13 @@ impl Signals {
         })
     }
 
-    /// What the work comes to, or `None` if somebody asks for the end before that.
+    /// The result of the work, or `None` if a signal comes before that.
     async fn unless_received<T>(
         &mut self,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<Option<T>, Error> {
         tokio::select! {
-            // First: Ctrl-C also ends a build under way, and that is no error then.
+            // First: Ctrl-C also ends a running build, and that is not an error then.
             biased;
             () = self.received() => Ok(None),
             done = work => done.map(Some),
@@ -142,7 +142,7 @@ async fn build_operator(release: bool) -> Result<PathBuf, Error> {
     .await
 }
 
-/// Runs what takes minutes where it does not keep Ctrl-C from being heard.
+/// Runs a function that takes minutes on another thread, so that Ctrl-C is still noticed.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {

@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: the targets in `fuzz/`, guided by coverage where a nightly toolchain is at hand, else
-//! the same checks in random tests.
+//! `cargo xtask fuzz`: runs the targets in `fuzz/`, guided by coverage, if a nightly toolchain is installed,
+//! else the same checks as random tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use crate::output::Output;
 use crate::tools::Tool;
 
 const CARGO_FUZZ: Tool = Tool { name: "cargo-fuzz", version: "0.13.2" };
-/// Where the random tests are, and how they are called there.
+/// The packages of the random tests, and the tests' names there.
 const TESTS: &[(&str, &[&str])] = &[
     ("landfall-ipam", &["fuzz::"]),
     ("landfall-api", &["fuzz::", "name::"]),
     ("landfall-controllers", &["services::fuzz::"]),
 ];
-/// What libFuzzer finds by trying is known beforehand: the words that mean something.
+/// Meaningful words, which libFuzzer would otherwise have to find by trying.
 const DICTIONARY: &str = "fuzz/words.dict";
 
 #[derive(Debug, clap::Args)]
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<(), Error> {
         let (time, dictionary) = (args.seconds, cargo::repository().join(DICTIONARY));
         fuzz.args(["--", &format!("-max_total_time={time}"), "-max_len=16384", "-verbosity=0"]);
         fuzz.arg(format!("-dict={}", dictionary.display()));
-        // Each is a toolchain of its own to cargo, and this one's is not the nightly one.
+        // Each of these selects a toolchain for cargo, and the present one is not nightly.
         for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "RUSTFLAGS"] {
             fuzz.env_remove(variable);
         }
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<(), Error> {
     Ok(())
 }
 
-/// Plays other random stories again and again, for as long as each target would have had.
+/// Plays new random stories again and again, for as long as each target would have had.
 fn random_tests(args: &Args, output: &Output) -> Result<(), Error> {
     output.say("no nightly toolchain, so by random tests");
     for (package, tests) in TESTS {
@@ -101,7 +101,7 @@ fn targets(folder: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// libFuzzer needs flags that a stable compiler does not take.
+/// libFuzzer needs flags that a stable compiler does not accept.
 fn has_nightly() -> bool {
     let mut ask = Command::new("rustup");
     ask.args(["run", "nightly", "rustc", "--version"]);

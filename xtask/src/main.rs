@@ -1,4 +1,4 @@
-//! What developers and CI run: every step of CI is a subcommand of the same name.
+//! The commands that developers and CI run: every step of CI is a subcommand of the same name.
 
 mod bench;
 mod cargo;

@@ -1,11 +1,11 @@
-//! The one way to print: data to stdout, where scripts read it, and talk to stderr.
+//! The only way to print: data to stdout, where scripts read it, and messages to stderr.
 
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Nobody listening, such as a closed pipe, is no reason to fail; hence no errors here.
+/// A closed pipe is no reason to fail; hence no errors here.
 #[derive(Debug)]
 pub(crate) struct Output {
     stdout: io::Stdout,
@@ -22,7 +22,7 @@ impl Output {
         drop(writeln!(&self.stdout, "{line}"));
     }
 
-    /// A line for whoever watches.
+    /// A message for people.
     pub(crate) fn say(&self, line: impl Display) {
         drop(writeln!(&self.stderr, "{line}"));
     }
@@ -43,7 +43,7 @@ impl Output {
     }
 }
 
-/// Seconds with one digit, which is all that anyone compares.
+/// Seconds with one digit, which is enough to compare.
 pub(crate) fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }

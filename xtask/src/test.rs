@@ -1,4 +1,4 @@
-//! `cargo xtask test`: from a fresh Debian or Ubuntu with Rust and Go to every test run.
+//! `cargo xtask test`: prepares a fresh Debian or Ubuntu with Rust and Go, and runs every check and test.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -21,8 +21,8 @@ const TOOLS: &[Tool] = &[
     Tool { program: "setpriv", package: "util-linux" },
 ];
 
-/// Which stories the tests play that make up their own: the same ones each time, so that a commit
-/// passes or does not. Others are for those who set it, or run the tests without us.
+/// Selects the random stories of the tests: the same ones each time, so that the result depends on the commit
+/// alone. Set it, or run the tests without xtask, to play others.
 const STORIES: &str = "PROPTEST_RNG_SEED";
 
 const CARGO_DENY: tools::Tool = tools::Tool { name: "cargo-deny", version: "0.20.2" };
@@ -66,7 +66,7 @@ fn run_steps(steps: &mut Steps<'_>) -> Result<(), Error> {
     // Tests run the binary, and cargo builds a package's binaries only for its own tests.
     steps.cargo(&["build", "-p", "landfall"])?;
     let mut test = cargo::command();
-    // One run tells of everything that fails.
+    // One run reports everything that fails.
     test.args(["test", "--workspace", "--no-fail-fast"]);
     if env::var_os(STORIES).is_none() {
         test.env(STORIES, "1");
@@ -74,7 +74,7 @@ fn run_steps(steps: &mut Steps<'_>) -> Result<(), Error> {
     steps.step("cargo test --workspace", || Ok(cargo::run("cargo test --workspace", &mut test)?))
 }
 
-/// What was done and how long it took.
+/// The steps that were run, and how long each took.
 struct Steps<'a> {
     output: &'a Output,
     done: Vec<(String, &'static str, Duration)>,
@@ -128,8 +128,8 @@ fn prerequisites(output: &Output) -> Result<(), Error> {
     };
     apt("apt-get update")?;
     if let Err(error) = apt(&install) {
-        // A package may come with a daemon that cannot be started here, and fail for that though its
-        // programs are installed. They are all that we want of it.
+        // A package may come with a daemon that cannot be started here, and fail because of it although its
+        // programs are installed. We need only the programs.
         output.error(&error);
     }
     let missing = missing_tools();
@@ -140,9 +140,8 @@ fn missing_tools() -> Vec<&'static Tool> {
     TOOLS.iter().filter(|tool| !is_on_path(tool.program)).collect()
 }
 
-/// Checks licences, bans and sources of everything we depend on, and reports what is known to be wrong
-/// with any of it. An advisory is no fault of a commit, and its database may be out of reach: neither
-/// fails the step.
+/// Checks licences, bans and sources of all dependencies, and reports known advisories. No commit causes an
+/// advisory, and the database of advisories may be out of reach: neither fails the step.
 fn deny(output: &Output) -> Result<(), Error> {
     let program = CARGO_DENY.prepare(output)?;
     let check = |what: &[&str]| {
@@ -157,16 +156,16 @@ fn deny(output: &Output) -> Result<(), Error> {
     Ok(())
 }
 
-/// The fuzz targets lie outside the workspace; whatever they call must be there.
+/// The fuzz targets are outside the workspace; everything they call must exist.
 fn check_fuzz_targets() -> Result<(), Error> {
     let mut check = cargo::command();
     check.args(["check", "--manifest-path", "fuzz/Cargo.toml", "--locked"]);
-    // Most of what they depend on is built there already.
+    // Most of their dependencies are built there already.
     check.args(["--target-dir", "target"]);
     Ok(cargo::run("cargo check --manifest-path fuzz/Cargo.toml", &mut check)?)
 }
 
-/// Asked in the folder of the Go module, where an older Go fetches the one that go.mod wants.
+/// Run in the folder of the Go module, where an older Go fetches the version that go.mod requires.
 fn check_go() -> Result<String, Error> {
     let required = assets::required_go()?;
     let outdated = |found: String| Error::Go { required, found };
@@ -186,7 +185,7 @@ fn check_go() -> Result<String, Error> {
     Ok(format!("{found} (needed: {required})"))
 }
 
-/// `1.26.8` as numbers that compare; whatever follows, such as `rc1`, does not count.
+/// `1.26.8` as numbers that compare; a suffix such as `rc1` does not count.
 fn numbers(version: &str) -> Vec<u32> {
     let digits = |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>();
     version.split('.').map_while(|part| digits(part).parse().ok()).collect()

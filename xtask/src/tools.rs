@@ -1,4 +1,4 @@
-//! Programs of cargo that are built once and kept beside the control plane.
+//! Cargo programs that are built once and kept beside the control plane.
 
 use std::env;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
-    /// Where it lies; builds it unless it is there already.
+    /// The path of the program, which is built unless it exists.
     pub(crate) fn prepare(self, output: &Output) -> Result<PathBuf, cargo::Error> {
         let Self { name, version } = self;
         let home = PathBuf::from(env::var_os("HOME").unwrap_or_default());

@@ -1,32 +1,32 @@
-//! What the project wants to reach, held against what a run has measured. Told, never enforced.
+//! Compares a run's figures with the project's aims; misses are reported, never enforced.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::report::{Report, Row, duration, mean, percent, rounded};
 
-/// Part of the two-write limit that a burst must reach.
+/// The part of the two-write limit that a burst must reach.
 const BURST: f64 = 0.8;
-/// Writes that an allocation needs: the claim and the Service's status.
+/// The writes that an allocation needs: the claim and the Service's status.
 const WRITES_PER_ALLOCATION: f64 = 2.0;
-/// Writes until a freed address is in use again: the old claim goes, and then the same.
+/// Writes until a freed address is in use again: the deletion of the old claim, and then the same two.
 const WRITES_PER_FREED: f64 = 3.0;
-/// How much longer than the first tenth of a pool the last may take, for the machine's sake.
+/// How much longer the last tenth of a pool may take than the first, to allow for the machine.
 const TAIL: f64 = 1.1;
-/// Times of one write that a single new Service may take.
+/// How many times the duration of one write a single new Service may take.
 const SINGLE: f64 = 2.2;
 /// Seconds that a restart may take beyond those of the lists.
 const BEYOND_LISTS: f64 = 1.0;
 /// Seconds after the death of its leader within which a standby must serve.
 const STANDBY: f64 = 6.0;
-/// Times that as many creates take, in which a take-over must complete the ledger.
+/// How many times the duration of as many creates a take-over may need to complete the ledger.
 const TAKE_OVER: f64 = 1.2;
 const MEMORY_MB: f64 = 60.0;
-/// The number of Services for which that much memory must do.
+/// The number of Services for which that much memory must be enough.
 const MEMORY_SERVICES: u32 = 10_000;
 const BINARY_MB: f64 = 20.0;
 
-/// Something to reach.
+/// An aim, with the measured figure.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Bar {
     pub(super) aim: &'static str,
@@ -34,7 +34,7 @@ pub(super) struct Bar {
     pub(super) met: bool,
 }
 
-/// Every bar of which the run has a figure.
+/// Every aim for which the run has a figure.
 pub(super) fn of(report: &Report) -> Vec<Bar> {
     let bars = [
         burst(report),
@@ -65,7 +65,7 @@ fn rows<'a>(report: &'a Report, name: &'a str) -> impl Iterator<Item = &'a Row> 
     report.rows.iter().filter(move |row| row.scenario == name)
 }
 
-/// A figure that only one scenario has; of several runs of it the last.
+/// A figure that only one scenario has; of several runs the last one's.
 fn figure(report: &Report, name: &str, key: &str) -> Option<f64> {
     rows(report, name).filter_map(|row| row.more.get(key)?.as_f64()).last()
 }
@@ -77,7 +77,7 @@ fn burst(report: &Report) -> Option<Bar> {
     Some(Bar { aim, measured: percent(ratio), met: ratio >= BURST })
 }
 
-/// Where nobody interferes and nothing is released, each allocation costs exactly its two writes.
+/// Without interference and releases, each allocation costs exactly its two writes.
 fn writes(report: &Report) -> Option<Bar> {
     let names = ["burst", "steady", "single", "pool-edit", "fill"];
     let each: Vec<_> = names
@@ -147,7 +147,7 @@ fn standby_serves(report: &Report) -> Option<Bar> {
     Some(Bar { aim, measured: duration(served), met: served <= STANDBY })
 }
 
-/// Something of which there must be none.
+/// A figure that must be zero.
 fn none(report: &Report, name: &str, key: &str, aim: &'static str) -> Option<Bar> {
     let count = rows(report, name).filter_map(|row| row.more.get(key)?.as_u64()).last()?;
     Some(Bar { aim, measured: count.to_string(), met: count == 0 })

@@ -1,4 +1,4 @@
-//! Operators that work side by side, seen as one.
+//! Operators that work side by side, measured as one.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ impl Crew {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// When the first of their processes was asked for.
+    /// When the first of their processes was started.
     pub(super) fn spawned(&self) -> Instant {
         self.others.iter().fold(self.first.spawned, |first, one| first.min(one.spawned))
     }
@@ -31,19 +31,19 @@ impl Crew {
         self.all().map(Running::pid)
     }
 
-    /// Returns when one of them is not running any more.
+    /// Returns when one of them is no longer running.
     pub(super) async fn death(&self) -> Error {
         let deaths = self.all().map(|running| Box::pin(running.death()));
         future::select_all(deaths).await.0
     }
 
-    /// Waits until none has made a call for a second, and returns what all have counted.
+    /// Waits until none has made a call for a second, and returns the calls of all.
     pub(super) async fn quiet(&self) -> Result<Option<Calls>> {
         let counts = future::try_join_all(self.all().map(Running::quiet)).await?;
         Ok(counts.into_iter().flatten().reduce(Calls::and))
     }
 
-    /// The time all have used, and the memory of the largest.
+    /// The CPU time of all, and the memory of the largest.
     pub(super) fn usage(&self) -> Result<Usage> {
         let first = self.first.usage()?;
         self.others.iter().try_fold(first, |sum, one| Ok(sum.and(one.usage()?)))

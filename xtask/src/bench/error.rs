@@ -4,7 +4,7 @@ use super::subject::Kind;
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why there is no figure, or why it is bad news.
+/// Why there is no figure, or why a figure is bad.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! What no allocator can beat: the API server's own rates, measured in the same run.
+//! Measures the API server's own rates, which no allocator can beat, in the same run.
 
 use std::time::Instant;
 
@@ -14,16 +14,16 @@ use super::stage::{IPS_PATH, Stage, bytes, limit_address};
 use super::watch::{self, Seen, Watch, services_path};
 use crate::output::Output;
 
-/// Services the limits are measured with: enough for steady rates, and no scenario of more takes
-/// minutes for its limits alone.
+/// Services the limits are measured with: enough for steady rates, and few enough that a larger scenario does
+/// not take minutes for its limits alone.
 pub(super) const MOST_SERVICES: u32 = 5000;
-/// Writes under way at once. Which pays most depends on the machine, so all are tried.
+/// Writes in flight at once. Which number is best depends on the machine, so all are tried.
 pub(super) const WIDTHS: [usize; 4] = [16, 32, 64, 128];
 /// Services created at once.
 const CREATE_WIDTHS: [usize; 3] = [16, 32, 64];
 const SWEEP_WIDTH: usize = 32;
 
-/// A rate and how many calls were under way for it.
+/// A rate, and how many calls were in flight for it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Rate {
     pub(super) width: usize,
@@ -37,7 +37,7 @@ pub(super) struct Limits {
     pub(super) two_writes: Vec<Rate>,
     /// Services created per second.
     pub(super) creates: Vec<Rate>,
-    /// The part of the machine that others used meanwhile.
+    /// The part of the machine that other processes used meanwhile.
     pub(super) others: f64,
 }
 
@@ -60,7 +60,7 @@ fn rate(width: usize, count: u32, begin: Instant) -> Rate {
     Rate { width, per_second: f64::from(count) / begin.elapsed().as_secs_f64() }
 }
 
-/// Measures both limits with `count` Services in a namespace of their own, and sweeps up.
+/// Measures both limits with `count` Services in their own namespace, and cleans up.
 pub(super) async fn measure(
     stage: &Stage,
     namespace: &str,
@@ -68,7 +68,7 @@ pub(super) async fn measure(
     output: &Output,
 ) -> Result<Limits> {
     stage.open(namespace, None).await?;
-    // Somebody watches in every scenario, so somebody watches here.
+    // Every scenario has a watch, so there is one here.
     let watch = Watch::start(stage.admin.clone(), namespace, stage.address_in.clone());
     let before = Moment::now(&stage.plane.pids())?;
     let mut creates = Vec::new();
@@ -157,7 +157,7 @@ pub(super) fn take(stage: &Stage, namespace: &str, seen: &Seen, index: u32) -> R
     Ok(Call::create(format!("{IPS_PATH}?fieldManager=landfall"), bytes(&ip, "a claim")?))
 }
 
-/// The patch that shows the address, as the operator writes it.
+/// The patch that publishes the address, as the operator writes it.
 fn publish(stage: &Stage, namespace: &str, seen: &Seen, index: u32) -> Result<Call> {
     let address = limit_address(index);
     let meta = &seen.metadata;

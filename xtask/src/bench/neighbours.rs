@@ -1,11 +1,11 @@
-//! How much of the machine others used meanwhile: on a busy one no rate means much.
+//! Measures how much of the machine other processes used: on a busy machine no rate means much.
 
 use std::fs;
 
 use super::error::{Error, Result};
 use super::subject::Usage;
 
-/// More than this and the report says so.
+/// If other processes used more than this, the report says so.
 pub(super) const NOTABLE: f64 = 0.1;
 
 /// Times of the whole machine and of our own processes, at one moment.
@@ -17,7 +17,7 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// Looks at the machine, at this process and at `pids`; who has ended used nothing.
+    /// Reads the times of the machine, of this process and of `pids`; an ended process counts as zero.
     pub(super) fn now(pids: &[u32]) -> Result<Self> {
         let path = "/proc/stat";
         let stat = fs::read_to_string(path).map_err(Error::io(format!("reading {path}")))?;
@@ -27,7 +27,7 @@ impl Moment {
         Ok(Self { busy, total, own })
     }
 
-    /// The part of the machine that others used since then.
+    /// The part of the machine that other processes used since then.
     pub(super) fn others_until(&self, later: &Self) -> f64 {
         let total = later.total - self.total;
         let others = (later.busy - self.busy) - (later.own - self.own);
@@ -35,7 +35,7 @@ impl Moment {
     }
 }
 
-/// Seconds all processors were busy, and seconds there were. A hypervisor that takes time is busy.
+/// Seconds all processors were busy, and seconds in total. Time that a hypervisor takes counts as busy.
 fn machine(stat: &str) -> (f64, f64) {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
     // user nice system idle iowait irq softirq steal; what follows is part of user and nice.

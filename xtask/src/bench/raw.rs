@@ -1,4 +1,4 @@
-//! Requests with bodies made beforehand, and many of them at once.
+//! Sends requests whose bodies were made beforehand, many of them at once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -59,14 +59,14 @@ impl Call {
         client.request_text(self.request()?).await.map_err(Error::kube(what))
     }
 
-    /// Sends it and understands the answer.
+    /// Sends it and parses the answer.
     pub(super) async fn ask<T: DeserializeOwned>(self, client: &Client) -> Result<T> {
         let what = self.path.clone();
         let answer = self.send(client).await?;
         serde_json::from_str(&answer).map_err(Error::json(what))
     }
 
-    /// Sends it; what is gone already needs no deleting.
+    /// Sends it; an object that is gone already is not an error.
     pub(super) async fn send_unless_gone(self, client: &Client) -> Result<()> {
         let what = format!("{} {}", self.method, self.path);
         match client.request_text(self.request()?).await {

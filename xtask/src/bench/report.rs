@@ -1,4 +1,4 @@
-//! The figures, as a table for people and as JSON for comparisons.
+//! The figures of a run, as a table for people and as JSON for comparisons.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::limits::Limits;
 use super::neighbours::NOTABLE;
 use super::subject::{Calls, Usage};
 
-/// Times of many things, relative to whatever the scenario counts from.
+/// Statistics of many times, relative to the scenario's own starting point.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Spread {
     pub(super) first: f64,
@@ -30,13 +30,13 @@ impl Spread {
         Some(Self { first: *times.first()?, p50: *at(50)?, p99: *at(99)?, last: *times.last()? })
     }
 
-    /// Each time since one moment; what came before it counts as zero.
+    /// Each time since one moment; earlier ones count as zero.
     pub(super) fn since(begin: Instant, times: &[Instant]) -> Option<Self> {
         Self::of(times.iter().map(|time| time.saturating_duration_since(begin)))
     }
 }
 
-/// One scenario's figures. What was not measured is absent, and shown as `-`.
+/// One scenario's figures. A figure that was not measured is absent, and printed as `-`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Row {
     pub(super) scenario: String,
@@ -44,7 +44,7 @@ pub(super) struct Row {
     pub(super) seconds: Option<Spread>,
     /// Addresses per second.
     pub(super) rate: Option<f64>,
-    /// The same against the limit that applies.
+    /// The same as a part of the limit that applies.
     pub(super) of_limit: Option<f64>,
     /// How many allocations `calls` were for.
     pub(super) allocations: u32,
@@ -53,11 +53,11 @@ pub(super) struct Row {
     pub(super) changed: usize,
     pub(super) doubled: usize,
     pub(super) violations: Vec<String>,
-    /// The part of the machine that others used meanwhile.
+    /// The part of the machine that other processes used meanwhile.
     pub(super) others: Option<f64>,
     /// Figures only this scenario has.
     pub(super) more: BTreeMap<&'static str, Value>,
-    /// Said beside the figures.
+    /// Printed beside the figures.
     pub(super) remark: String,
     /// Why there are no figures.
     pub(super) failed: Option<String>,
@@ -78,7 +78,7 @@ impl Row {
         self.changed > 0 || self.doubled > 0 || !self.violations.is_empty()
     }
 
-    /// What must not be, in words.
+    /// Violations, in words.
     pub(super) fn trouble(&self) -> Option<String> {
         if let Some(failed) = &self.failed {
             return Some(format!("{}: {failed}", self.scenario));
@@ -96,13 +96,13 @@ impl Row {
     }
 }
 
-/// Everything one run found.
+/// All results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) operator: String,
     pub(super) account: String,
     pub(super) services: u32,
-    /// Claims in the ledger that no scenario has to do with.
+    /// Claims in the ledger that no scenario uses.
     pub(super) ledger: u32,
     pub(super) binary_mb: Option<f64>,
     pub(super) limits: Vec<Limits>,
@@ -118,8 +118,8 @@ impl Report {
         mean(self.limits.iter().map(|limits| limits.best_create().per_second))
     }
 
-    /// Holds rates against the limits: a burst against those before and after it, the others
-    /// against the mean of all.
+    /// Compares rates with the limits: a burst with those before and after it, the others with the mean of
+    /// all.
     pub(super) fn relate(&mut self) {
         let (two_writes, creates) = (self.two_writes(), self.creates());
         let mut around = self.limits.windows(2);

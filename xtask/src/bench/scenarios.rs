@@ -1,4 +1,4 @@
-//! The scenarios: what is set up, what is timed, and what is looked at afterwards.
+//! The scenarios: what each sets up, times, and checks afterwards.
 
 mod burst;
 mod pool_edit;
@@ -21,7 +21,7 @@ use super::subject::{Running, Subject};
 use super::watch::{Known, Watch};
 use crate::output::Output;
 
-/// How long claims of deleted Services may take to go.
+/// How long claims of deleted Services may take to be released.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a single address may take.
 const WAKE_DEADLINE: Duration = Duration::from_mins(2);
@@ -69,7 +69,7 @@ impl Scenario {
         }
     }
 
-    /// Whether it makes no pool larger or smaller and counts on no certain number of addresses.
+    /// Whether it neither resizes a pool nor relies on a certain number of addresses.
     pub(super) fn needs_only_addresses(self) -> bool {
         matches!(
             self,
@@ -82,7 +82,7 @@ impl Scenario {
         )
     }
 
-    /// Whether its rate is held against a limit.
+    /// Whether its rate is compared with a limit.
     pub(super) fn has_limit(self) -> bool {
         matches!(self, Self::Burst | Self::TwoOperators | Self::Steady | Self::Fill)
     }
@@ -103,7 +103,7 @@ impl<'a> Bench<'a> {
         Self { stage, subject, services, limits: Vec::new(), output, opened: 0 }
     }
 
-    /// A namespace nobody has used before, with a pool of that name and size.
+    /// A new namespace, with a pool of that name and size.
     async fn open(&mut self, what: &str, size: u32) -> Result<String> {
         self.opened += 1;
         let namespace = format!("bench-{what}-{}", self.opened);
@@ -111,7 +111,7 @@ impl<'a> Bench<'a> {
         Ok(namespace)
     }
 
-    /// Sweeps up whatever became of a scenario: what it left would be in the next one's way.
+    /// Cleans up, whatever the outcome of a scenario: leftovers would disturb the next one.
     async fn closed<T>(&self, namespace: &str, outcome: Result<T>) -> Result<T> {
         let closed = self.stage.close(namespace).await;
         let value = outcome?;
@@ -133,12 +133,12 @@ impl<'a> Bench<'a> {
         Watch::start(self.stage.admin.clone(), namespace, self.stage.address_in.clone())
     }
 
-    /// Generous: whoever needs it has failed, and the figure says by how much.
+    /// Generous: a scenario that needs all of it has failed, and the figure says by how much.
     fn deadline(&self) -> Duration {
         Duration::from_mins(2) + Duration::from_millis(50) * self.services
     }
 
-    /// Services created at once: what served the API server best.
+    /// Services created at once: the width that served the API server best.
     fn width(&self) -> usize {
         self.limits.first().map_or(32, |limits| limits.best_create().width)
     }
@@ -147,7 +147,7 @@ impl<'a> Bench<'a> {
         self.subject.start(&self.stage.kubeconfig(None).await?).await
     }
 
-    /// Starts the operator and waits until it has served one Service and come to rest.
+    /// Starts the operator and waits until it has served one Service and is idle.
     async fn start_working(&self, namespace: &str, watch: &Watch) -> Result<Running> {
         let running = self.start().await?;
         running.ready_after().await?;
@@ -161,7 +161,7 @@ impl<'a> Bench<'a> {
         Ok(running)
     }
 
-    /// Waits for what the watch shows, but no longer than the operator lives.
+    /// Waits for a condition of the watch, but no longer than the operator lives.
     async fn wait_for(
         &self,
         death: impl Future<Output = Error>,
@@ -176,7 +176,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Looks at Services and claims once they have come to rest, and writes down what is wrong.
+    /// Checks Services and claims once they have come to rest, and records what is wrong.
     async fn audit(&self, row: &mut Row, namespace: &str, watch: &Watch) -> Result<()> {
         let end = Instant::now() + SETTLE_DEADLINE;
         let audit = loop {
@@ -203,7 +203,7 @@ fn sorted_times(known: &Known) -> Vec<Instant> {
     times
 }
 
-/// From the answer to the create until the address was seen; seen before the answer is zero.
+/// From the answer to the create until the address was seen; zero if it was seen before the answer.
 fn latencies(created: &[Created], known: &Known) -> Vec<Duration> {
     let times = created.iter().filter_map(|one| {
         let first = known.services.get(&one.name)?.first?;
@@ -212,7 +212,7 @@ fn latencies(created: &[Created], known: &Known) -> Vec<Duration> {
     times.collect()
 }
 
-/// Who waits, the oldest first; equal ages go by name.
+/// The waiters, the oldest first; equal ages go by name.
 fn pending_by_age(known: &Known) -> Vec<String> {
     let waiting = known.services.iter().filter(|(_, track)| track.address.is_none());
     let mut waiting: Vec<_> = waiting.map(|(name, track)| (&track.created, name)).collect();

@@ -1,4 +1,4 @@
-//! The cluster the bench works on: Services by the thousand, pools, and sweeping up after them.
+//! The cluster the bench works on: creates Services by the thousand and pools, and cleans up.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -19,26 +19,26 @@ use super::watch::{self, AddressIn, Meta, services_path};
 /// The range of RFC 2544, made for benchmarks. The limits use the lower half, pools the upper.
 const LIMIT_BASE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const POOL_BASE: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 0);
-/// What fills the ledger lies elsewhere, so that it takes no address from a scenario.
+/// The claims that fill the ledger are elsewhere, so that they take no address from a scenario.
 const LEDGER_BASE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
-/// The pool of what fills the ledger, and the namespace it is kept for, which does not exist.
+/// The pool of the claims that fill the ledger, and the missing namespace they are reserved for.
 pub(super) const LEDGER_POOL: &str = "bench-ledger";
-/// When those with an end do: long after the bench.
+/// When those that expire do: long after the bench.
 const LEDGER_EXPIRY: &str = "2099-01-01T00:00:00Z";
-/// Addresses in one half of the range: what one scenario can have at most.
+/// Addresses in one half of the range: the most that one scenario can have.
 pub(super) const MOST_ADDRESSES: u32 = 65_536;
 
-/// What the operator is installed with: its rights, and its place in the API server's queues.
+/// The operator's manifests: its rights, and its place in the API server's queues.
 pub(super) const RBAC: &str = "deploy/rbac.yaml";
-/// For the lanes in which kube-vip announces addresses, and for what a take-over finds.
+/// For Services that kube-vip announces, and for the leftovers that a take-over finds.
 const RBAC_SERVICES: &str = "deploy/rbac-services.yaml";
 pub(super) const FLOW_CONTROL: &str = "deploy/flowcontrol.yaml";
 
-/// Enough to keep the API server busy with what is not measured.
+/// Enough to keep the API server busy with calls that are not measured.
 const SWEEP_WIDTH: usize = 32;
 /// Claims that are created at once to fill the ledger.
 const LEDGER_WIDTH: usize = 64;
-/// How long an operator may take to tell that it has seen an edit.
+/// How long an operator may take to report that it has seen an edit.
 const POOL_DEADLINE: Duration = Duration::from_mins(1);
 pub(super) const IPS_PATH: &str = "/apis/paas.org/v1/ips";
 const IPGROUPS_PATH: &str = "/apis/paas.org/v1/ipgroups";
@@ -52,7 +52,7 @@ pub(super) fn pool_address(index: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(POOL_BASE.to_bits() + index)
 }
 
-/// How many addresses a pool has whose last address is this.
+/// The size of a pool whose last address is this.
 pub(super) fn pool_size_up_to(last: Ipv4Addr) -> u32 {
     last.to_bits().saturating_sub(POOL_BASE.to_bits()).saturating_add(1)
 }
@@ -62,24 +62,24 @@ pub(super) fn pool_range(size: u32) -> String {
     format!("{POOL_BASE}-{}", pool_address(size.clamp(1, MOST_ADDRESSES) - 1))
 }
 
-/// What the operator runs as.
+/// The account that the operator runs as.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-/// The control plane and who talks to it.
+/// The control plane and its clients.
 pub(super) struct Stage {
     pub(super) plane: ControlPlane,
     pub(super) admin: Client,
     pub(super) account: Account,
     pub(super) address_in: AddressIn,
-    /// Whether pools are ours to make.
+    /// Whether the bench makes the pools.
     pub(super) own_pools: bool,
 }
 
-/// A Service that was created and when the API server said so.
+/// A Service that was created, and when the API server answered.
 #[derive(Clone, Debug)]
 pub(super) struct Created {
     pub(super) name: String,
@@ -101,7 +101,7 @@ impl Stage {
         Ok(Self { plane, admin, account, address_in, own_pools: ours })
     }
 
-    /// What an operator is started with; through a proxy if `server` is given.
+    /// The kubeconfig of an operator; through a proxy if `server` is given.
     pub(super) async fn kubeconfig(&self, server: Option<&str>) -> Result<PathBuf> {
         if self.own_pools || server.is_some() {
             let Account { namespace, name, .. } = &self.account;
@@ -111,12 +111,12 @@ impl Stage {
         Ok(self.plane.admin_kubeconfig().to_owned())
     }
 
-    /// A client like the operator's: the same rights, the same stack, connections of its own.
+    /// A client like the operator's: the same rights, the same stack, its own connections.
     pub(super) async fn operator_client(&self) -> Result<Client> {
         Ok(control_plane::client_from(&self.kubeconfig(None).await?).await?)
     }
 
-    /// Makes a namespace, and a pool of that name with exactly `size` addresses.
+    /// Creates a namespace, and a pool of that name with exactly `size` addresses.
     pub(super) async fn open(&self, namespace: &str, size: Option<u32>) -> Result<()> {
         self.plane.ensure_namespace(namespace).await?;
         match size.filter(|_| self.own_pools) {
@@ -130,7 +130,7 @@ impl Stage {
         }
     }
 
-    /// Whether our pools are those of kube-vip's `ConfigMap`, which are shown in its annotation.
+    /// Whether our pools are those of kube-vip's `ConfigMap`, which are published in its annotation.
     pub(super) fn annotates(&self) -> bool {
         self.own_pools && self.address_in != AddressIn::Status
     }
@@ -144,7 +144,7 @@ impl Stage {
         }
     }
 
-    /// Where to hear of the claims of a namespace, and as little else as can be.
+    /// The path to watch for the claims of a namespace, and for as few others as possible.
     pub(super) fn claims_watch(&self, namespace: &str) -> String {
         let label = format!("&labelSelector={}%3D{namespace}", keys::LABEL_IPGROUP);
         let label = if self.annotates() { String::new() } else { label };
@@ -174,14 +174,14 @@ impl Stage {
         call.send(&self.admin).await.map(drop)
     }
 
-    /// Changes a pool; says when the API server had answered.
+    /// Changes a pool; returns when the API server had answered.
     pub(super) async fn edit_pool(&self, name: &str, spec: &Value) -> Result<Instant> {
         let patch = bytes(&json!({ "spec": spec }), "a pool")?;
         Call::merge(format!("{IPGROUPS_PATH}/{name}"), patch).send(&self.admin).await?;
         Ok(Instant::now())
     }
 
-    /// Waits until the operator has said that it knows the pool as it is now.
+    /// Waits until the operator has reported that it knows the pool as it is now.
     pub(super) async fn pool_is_known(&self, name: &str) -> Result<()> {
         let path = format!("{IPGROUPS_PATH}/{name}");
         wait::until(format!("the operator knows {name} as it is"), POOL_DEADLINE, async || {
@@ -196,9 +196,9 @@ impl Stage {
         Ok(())
     }
 
-    /// Puts `count` claims into the ledger that no scenario has to do with: reservations for
-    /// Services that do not exist, from a pool that serves nobody. Every second has an end, like
-    /// those that a pool with `retainFor` makes.
+    /// Puts `count` claims into the ledger that no scenario uses: reservations for Services that do not
+    /// exist, from a pool that serves no Service. Every second one expires, like those of a pool with
+    /// `retainFor`.
     pub(super) async fn fill_ledger(&self, count: u32) -> Result<()> {
         let address = |index: u32| Ipv4Addr::from_bits(LEDGER_BASE.to_bits() + index);
         let range = format!("{LEDGER_BASE}-{}", address(count.saturating_sub(1)));
@@ -301,7 +301,7 @@ impl Stage {
         Ok(claims)
     }
 
-    /// What is wrong between Services and claims: addresses shown twice, and every violation.
+    /// Inconsistencies between Services and claims: addresses shown twice, and every violation.
     pub(super) async fn audit(&self, namespace: &str) -> Result<Audit> {
         let services = watch::list(&self.admin, namespace).await?;
         let holders: Vec<_> = services
@@ -340,7 +340,7 @@ impl Stage {
         Ok(Audit { doubled, violations })
     }
 
-    /// How long the lists take that an operator needs before it is ready, one after another.
+    /// How long the lists take, one after another, that an operator needs before it is ready.
     pub(super) async fn time_of_lists(&self) -> Result<f64> {
         let begin = Instant::now();
         for path in [
@@ -361,14 +361,14 @@ fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }
 
-/// What the cluster looks like once it has come to rest.
+/// The state of the cluster once it has come to rest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Audit {
     pub(super) doubled: usize,
     pub(super) violations: Vec<String>,
 }
 
-/// Creates the claim on an address that is kept for a Service, for good or until `expires`.
+/// The call that creates a reservation of an address for a Service, for good or until `expires`.
 pub(super) fn reservation(
     address: Ipv4Addr,
     pool: &str,
@@ -400,7 +400,7 @@ fn create_service(namespace: &str, name: &str) -> Result<(String, Call)> {
         "metadata": { "name": name },
         "spec": {
             "type": "LoadBalancer",
-            // There are fewer node ports than Services in a large run, and nobody uses them here.
+            // There are fewer node ports than Services in a large run, and they are not used here.
             "allocateLoadBalancerNodePorts": false,
             "selector": { "app": name },
             "ports": [{ "name": "https", "port": 443 }],
@@ -414,7 +414,7 @@ pub(super) fn bytes(value: &impl serde::Serialize, what: &str) -> Result<Vec<u8>
     serde_json::to_vec(value).map_err(Error::json(what))
 }
 
-/// Applies what the operator is installed with, or gives an allocator that is not ours every right.
+/// Applies the operator's manifests, or gives an allocator that is not ours every right.
 async fn account(plane: &ControlPlane, root: &Path, ours: bool) -> Result<Account> {
     let namespace = "landfall-system";
     plane.ensure_namespace(namespace).await?;
@@ -444,7 +444,7 @@ async fn account(plane: &ControlPlane, root: &Path, ours: bool) -> Result<Accoun
     Ok(Account { namespace: namespace.into(), name: name.into() })
 }
 
-/// Applies a manifest and says what is there now.
+/// Applies a manifest and returns the resulting objects.
 async fn apply(plane: &ControlPlane, manifest: &Path) -> Result<Value> {
     let path = manifest.to_string_lossy();
     plane.kubectl(&["apply", "--server-side", "-f", &path]).await?;

@@ -1,4 +1,4 @@
-//! The allocator under test, as a process of its own: ours, or any other.
+//! The allocator under test, ours or any other, in its own process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,7 +55,7 @@ impl Subject {
         self.kind() == Kind::Landfall
     }
 
-    /// How large our binary is.
+    /// The size of our binary.
     pub(super) fn binary_mb(&self) -> Result<Option<f64>> {
         let Self::Landfall { binary, .. } = self else { return Ok(None) };
         let path = binary.display();
@@ -63,19 +63,19 @@ impl Subject {
         Ok(Some(ratio(bytes, BYTES_PER_MB)))
     }
 
-    /// Starts it; it may need time until it works. All that are started so count as one Pod: one
-    /// after the other, as its container is restarted.
+    /// Starts it; it may need time until it works. All that are started this way count as one Pod: one after
+    /// the other, as its container is restarted.
     pub(super) async fn start(&self, kubeconfig: &Path) -> Result<Running> {
         self.start_with(kubeconfig, &[], "bench").await
     }
 
-    /// Starts another one beside it, in a Pod of its own. Ours only.
+    /// Starts another one beside it, in its own Pod. Ours only.
     pub(super) async fn start_standby(&self, kubeconfig: &Path) -> Result<Running> {
         self.start_with(kubeconfig, &[], "bench-standby").await
     }
 
-    /// Starts one that works without being elected, whoever else works. Ours only: of others we do
-    /// not know how to say it.
+    /// Starts one that works without being elected, whichever others work. Ours only: we do not know the flag
+    /// for others.
     pub(super) async fn start_unelected(&self, kubeconfig: &Path) -> Result<Running> {
         self.start_with(kubeconfig, &["--leader-elect=false"], "bench").await
     }
@@ -108,7 +108,7 @@ enum Program {
 
 /// A running allocator, killed on drop.
 pub(super) struct Running {
-    /// When its process was asked for.
+    /// When its process was started.
     pub(super) spawned: Instant,
     program: Program,
 }
@@ -121,7 +121,7 @@ impl Running {
         }
     }
 
-    /// Fails if it is not running any more, which makes waiting for it pointless.
+    /// Fails if it is no longer running, which makes waiting for it pointless.
     pub(super) fn check(&self) -> Result<()> {
         let process = self.process();
         if process.is_running() {
@@ -134,7 +134,7 @@ impl Running {
         Err(Error::SubjectEnded { kind, tail: process.log_tail(25) })
     }
 
-    /// Returns when it is not running any more, with the end of its log.
+    /// Returns when it is no longer running, with the end of its log.
     pub(super) async fn death(&self) -> Error {
         loop {
             sleep(LOOK_INTERVAL).await;
@@ -144,7 +144,7 @@ impl Running {
         }
     }
 
-    /// Time from its start to `/readyz`; `None` for an allocator of which we do not know it.
+    /// Time from its start to `/readyz`; `None` for an allocator whose readiness we cannot read.
     pub(super) async fn ready_after(&self) -> Result<Option<Duration>> {
         let Program::Landfall(operator) = &self.program else { return Ok(None) };
         while self.spawned.elapsed() < READY_DEADLINE {
@@ -154,7 +154,7 @@ impl Running {
             }
             sleep(Duration::from_millis(2)).await;
         }
-        // The testkit's own wait says best what was missing.
+        // The testkit's own wait reports best what was missing.
         operator.wait_ready(Duration::from_secs(1)).await?;
         Ok(Some(self.spawned.elapsed()))
     }
@@ -173,7 +173,7 @@ impl Running {
         Ok(())
     }
 
-    /// The calls it counted; `None` where nobody counts.
+    /// The calls it counted; `None` if it does not count them.
     pub(super) async fn calls(&self) -> Result<Option<Calls>> {
         match &self.program {
             Program::Landfall(operator) => Ok(Some(Calls::parse(&operator.metrics().await?))),
@@ -181,7 +181,7 @@ impl Running {
         }
     }
 
-    /// Waits until it has made no call for a second, and returns what it has counted.
+    /// Waits until it has made no call for a second, and returns the calls it counted.
     pub(super) async fn quiet(&self) -> Result<Option<Calls>> {
         let end = Instant::now() + READY_DEADLINE;
         let mut last = self.calls().await?;
@@ -210,7 +210,7 @@ impl Running {
         Ok(())
     }
 
-    /// Ends it as a crash does.
+    /// Kills it, as a crash would.
     pub(super) fn kill(self) -> Result<()> {
         self.process().kill()?;
         Ok(())
@@ -231,7 +231,7 @@ impl Calls {
                 let mut pairs = labels.split(',').filter_map(|pair| pair.split_once('='));
                 pairs.find(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"'))
             };
-            // What was not sent is no call.
+            // A call that was not sent does not count.
             if label("result") == Some("not_sent") {
                 continue;
             }
@@ -241,7 +241,7 @@ impl Calls {
         Self(calls)
     }
 
-    /// What came since `before`.
+    /// The calls since `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
         let counts = self.0.iter().map(|(effect, count)| {
             (
@@ -272,13 +272,13 @@ impl Calls {
         self.sum(|effect| effect != "look")
     }
 
-    /// Writes of claims and Services: what allocations cost. Events and the status of pools are
-    /// told at a rate of their own, however many allocations there are.
+    /// Writes of claims and Services: the cost of allocations. Events and the status of pools are written at
+    /// their own rate, however many allocations there are.
     pub(super) fn writes_for_services(&self) -> u64 {
         self.sum(|effect| !matches!(effect, "look" | "event" | "pool_status"))
     }
 
-    /// What two have done together.
+    /// The calls of both together.
     pub(super) fn and(mut self, other: Self) -> Self {
         for (effect, count) in other.0 {
             *self.0.entry(effect).or_default() += count;
@@ -294,7 +294,7 @@ impl fmt::Display for Calls {
     }
 }
 
-/// What a process has used.
+/// The CPU time and memory that a process has used.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Usage {
     pub(super) cpu_seconds: f64,
@@ -303,10 +303,10 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// The unit of times in `/proc`: what Linux shows to programs is always 1/100 s.
+    /// The unit of times in `/proc`: Linux always shows programs 1/100 s.
     pub(super) const TICKS_PER_SECOND: f64 = 100.0;
 
-    /// The time of both, and the memory of the larger.
+    /// The CPU time of both, and the memory of the larger.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             cpu_seconds: self.cpu_seconds + other.cpu_seconds,
@@ -315,7 +315,7 @@ impl Usage {
         }
     }
 
-    /// The time used since `before`, and the memory of now.
+    /// The CPU time used since `before`, and the present memory.
     pub(super) fn since(self, before: Self) -> Self {
         Self { cpu_seconds: self.cpu_seconds - before.cpu_seconds, ..self }
     }

@@ -1,4 +1,4 @@
-//! Sees when each Service of a namespace has its address, and whether it ever changes.
+//! Watches when each Service of a namespace gets its address, and whether it ever changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -48,7 +48,7 @@ impl fmt::Display for AddressIn {
     }
 }
 
-/// As much of a Service as is looked at; reading less costs the machine less.
+/// The fields of a Service that are needed; reading less costs the machine less.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Seen {
     pub(super) metadata: Meta,
@@ -126,7 +126,7 @@ pub(super) struct Track {
     pub(super) first: Option<Instant>,
 }
 
-/// What is known of all of them.
+/// What is known of all Services.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) services: BTreeMap<String, Track>,
@@ -175,7 +175,7 @@ impl Known {
         self.services.get(name).is_some_and(|track| track.address.is_some())
     }
 
-    /// Some of those that wait, for a message.
+    /// Some of the waiters, for a message.
     pub(super) fn without_address(&self) -> String {
         let waiting: Vec<_> = self
             .services
@@ -202,7 +202,7 @@ impl Watch {
         let namespace = namespace.to_owned();
         task.spawn(async move {
             loop {
-                // A watch that ended is begun again with a list; nothing is lost but time.
+                // A watch that ended is begun again with a list; only time is lost.
                 drop(follow(&client, &namespace, &place, &sender).await);
                 sleep(Duration::from_millis(10)).await;
             }
@@ -210,18 +210,18 @@ impl Watch {
         Self { known, told: AtomicUsize::new(0), _task: task }
     }
 
-    /// Looks at what is known; the watch waits meanwhile.
+    /// Reads what is known; the watch waits meanwhile.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Known) -> T) -> T {
         look(&self.known.borrow())
     }
 
-    /// Changes since this was last asked.
+    /// Changes since the last call.
     pub(super) fn new_changes(&self) -> usize {
         let changed = self.known.borrow().changed;
         changed - self.told.swap(changed, Ordering::Relaxed)
     }
 
-    /// Waits until `done` says so of what is known.
+    /// Waits until `done` accepts what is known.
     pub(super) async fn until(
         &self,
         what: impl Into<String>,
@@ -278,7 +278,7 @@ async fn follow(
     Ok(())
 }
 
-/// A watch whose stream says what it yields, which `impl TryStream` alone does not.
+/// A watch whose stream names the type it yields, which `impl TryStream` alone does not.
 async fn events<T: Clone + DeserializeOwned>(
     client: &Client,
     request: Request<Vec<u8>>,

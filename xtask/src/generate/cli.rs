@@ -20,12 +20,12 @@ const ORIGINAL: &str = "## Settings of kube-vip-cloud-provider
 | flag or variable | meaning |
 | --- | --- |";
 
-/// Values of our own first versions: accepted, and not those of another program.
+/// Values of our own first versions, which are still accepted and belong to no other program.
 const EARLIER: [&str; 1] = ["mend"];
 
 pub(super) fn file() -> File {
     let mut cli = landfall::args::Cli::command();
-    // Fills in what verbs inherit.
+    // Fills in the flags that verbs inherit.
     cli.build();
     let mut page = vec![format!("<!-- {NOTICE} -->\n{HEAD}\n## All verbs\n\n{FLAGS}")];
     page.extend(cli.get_arguments().filter_map(row));
@@ -48,7 +48,7 @@ fn about(verb: &Command) -> String {
     verb.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
-/// What kube-vip-cloud-provider calls a flag of ours, or a setting that only it has.
+/// kube-vip-cloud-provider's name for a flag of ours, or a setting that only it has.
 fn original_rows(arg: &Arg) -> Vec<String> {
     let Some(flag) = arg.get_long() else { return Vec::new() };
     let row = |name: &str, meaning: &str| format!("| `{name}` | {}. |", cell(meaning));
@@ -72,7 +72,7 @@ fn original_rows(arg: &Arg) -> Vec<String> {
         .collect()
 }
 
-/// A flag's row; nothing for those that clap adds, nor for those of other programs.
+/// A flag's row; none for flags that clap adds or that belong to other programs.
 fn row(arg: &Arg) -> Option<String> {
     let flag = arg.get_long().filter(|flag| !matches!(*flag, "help" | "version"))?;
     if arg.is_hide_set() {

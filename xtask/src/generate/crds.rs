@@ -1,4 +1,4 @@
-//! `deploy/crds`: one file per kind, all that `kubectl apply -f deploy/crds` needs.
+//! `deploy/crds`: one file per kind, everything that `kubectl apply -f deploy/crds` needs.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 

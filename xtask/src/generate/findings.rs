@@ -1,4 +1,4 @@
-//! `docs/reference/findings.md`: everything that repair can find, its cause and its repair.
+//! `docs/reference/findings.md`: every finding of repair, its cause and its repair.
 
 use landfall_api::Finding;
 

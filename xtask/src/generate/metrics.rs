@@ -1,8 +1,8 @@
-//! `docs/reference/metrics.md`: what `/metrics` serves.
+//! `docs/reference/metrics.md`: the metrics that `/metrics` serves.
 //!
-//! Names and help come from the real registry. A registry shows neither the type nor the labels of a
-//! metric that has no value yet, so those stand here; a metric that is missing here, or here only,
-//! fails the generator.
+//! Names and help come from the real registry. A registry shows neither the type nor the labels of a metric
+//! that has no value yet, so those are listed here; a metric that is missing here, or is only here, fails the
+//! generator.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,11 +32,11 @@ in [See what is full](../guides/watch-pools.md).
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |";
 
-/// What the registry does not tell before there is a value.
+/// Facts that the registry does not show before there is a value.
 struct Metric {
     /// As registered.
     name: &'static str,
-    /// What the text format adds, as one writes it in a query.
+    /// The suffix that the text format adds, as it is written in a query.
     suffix: &'static str,
     kind: &'static str,
     labels: &'static str,
@@ -136,7 +136,7 @@ fn registered() -> BTreeMap<String, String> {
     let mut encoded = String::new();
     // Writing to a string fails only if a metric does; then it is missing, and the caller says so.
     if text::encode(&mut encoded, &registry).is_ok() {
-        // Only the text adds units, so what begins like a descriptor's name is known already.
+        // Only the text adds units, so a name that begins like a descriptor's is known already.
         for (name, help) in from_text(&encoded) {
             if !found.keys().any(|known| name.starts_with(known.as_str())) {
                 found.insert(name, help);
@@ -146,8 +146,7 @@ fn registered() -> BTreeMap<String, String> {
     found
 }
 
-/// The registry gives its descriptors away only through `Debug`; metrics without a value appear
-/// nowhere else.
+/// The registry shows its descriptors only through `Debug`; metrics without a value appear nowhere else.
 fn from_descriptors(debug: &str) -> BTreeMap<String, String> {
     let quoted = |text: &str| text.split_once('"').map(|(value, _)| value.to_owned());
     debug

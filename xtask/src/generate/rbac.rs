@@ -1,8 +1,8 @@
-//! `deploy/rbac*.yaml` and `deploy/kube-vip/rbac.yaml`: the operator's account and exactly the rights
-//! that the code asks for, in a namespace of its own and in place of kube-vip-cloud-provider.
+//! `deploy/rbac*.yaml` and `deploy/kube-vip/rbac.yaml`: the operator's account and exactly the rights that
+//! the code declares, in its own namespace and in place of kube-vip-cloud-provider.
 //!
-//! What every operator needs is one role. What only some clusters need are roles of their own, in files
-//! of their own, and each says what it is for.
+//! The rights that every operator needs are one role. Rights that only some clusters need are separate roles
+//! in separate files, each with its purpose.
 
 use landfall_api::keys::{ANNOTATION_PURPOSE, LABEL_ROLE};
 use landfall_controllers::{
@@ -14,19 +14,19 @@ use serde_json::{Value, json};
 
 use super::{Error, File, NOTICE, labels};
 
-/// Where the operator runs and keeps its lease, unless told otherwise.
+/// The default namespace of the operator and its lease.
 const NAMESPACE: &str = "landfall-system";
 /// The operator's account, and the name of its roles.
 const ACCOUNT: &str = "landfall-operator";
-/// The account in place of kube-vip-cloud-provider. Not that program's own, so that it goes on working
-/// until the Pod that follows it is there, and again for whoever goes back.
+/// The account in place of kube-vip-cloud-provider. Not that program's own, so that it goes on working until
+/// the Pod that replaces it is there, and again for users who go back.
 const KUBE_VIP_ACCOUNT: &str = "landfall-kube-vip";
-/// What everybody who may change a namespace may do with the old kinds.
+/// Rights on the old kinds, for users who may change a namespace.
 const EDIT: &str = "landfall-edit";
-/// What everybody who may look at a namespace may also read.
+/// Rights to read our kinds, for users who may read a namespace.
 const VIEW: &str = "landfall-view";
 
-/// What a role is for that every operator needs, in the order of the roles in a file.
+/// The purpose of each role that every operator needs, in the order of the roles in a file.
 const BASE: &str = "Every operator needs it: to watch what it serves, to keep the ledger, and to write \
                     the status of Services and pools.";
 const LEASE: &str = "Every operator needs it: to take the lease by which one of several leads.";
@@ -95,7 +95,7 @@ fn wrapped(text: &str) -> Vec<String> {
 /// The longest line of a comment, without its mark.
 const WIDTH: usize = 100;
 
-/// Who has the rights.
+/// The account that has the rights.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     pub(crate) name: &'static str,
@@ -118,7 +118,7 @@ impl Account {
     }
 }
 
-/// Everything in the provider's own namespace, which is there already, and nothing for the old kinds.
+/// Everything in the provider's own namespace, which exists already, and nothing for the old kinds.
 fn kube_vip_objects() -> Vec<Value> {
     let namespace = permissions::KUBE_VIP_NAMESPACE;
     let account = Account { name: KUBE_VIP_ACCOUNT, namespace };
@@ -135,7 +135,7 @@ fn kube_vip_objects() -> Vec<Value> {
     objects
 }
 
-/// The operator in a namespace of its own.
+/// The operator in its own namespace.
 fn objects(account: Account) -> Vec<Value> {
     let mut namespace_labels = labels("operator");
     // The strictest profile: the operator needs nothing from its node.
@@ -180,7 +180,7 @@ fn namespaced(
     [role("Role", &metadata, rules), binding("Role", &metadata, account)]
 }
 
-/// A role beside the one that every operator needs, named after what it is about.
+/// A role in addition to the one that every operator needs, named after its purpose.
 fn beside(account: Account, role: &Role) -> Value {
     metadata(&format!("{}-{}", account.name, role.label), None, role.label, role.purpose)
 }
@@ -193,7 +193,7 @@ fn cluster_binding(account: Account, about: &Role) -> Value {
     binding("ClusterRole", &beside(account, about), account)
 }
 
-/// What people get whose rights in namespaces come from the built-in roles.
+/// The roles that extend the built-in roles of users of a namespace.
 fn for_users() -> [Value; 2] {
     let view = Rule {
         groups: &["paas.org"],
@@ -201,7 +201,7 @@ fn for_users() -> [Value; 2] {
         verbs: &["get", "list", "watch"],
         names: &[],
     };
-    // To ask for a migration, and to delete what was migrated. New ones are not made.
+    // To ask for a migration, and to delete migrated ones. New ones are not made.
     let edit = Rule {
         groups: &["paas.org"],
         resources: &["virtualips"],
@@ -263,7 +263,7 @@ fn rule(rule: &Rule) -> Value {
     value
 }
 
-/// What gives the role of the same kind and name to an account.
+/// The binding that gives the role of the same kind and name to an account.
 pub(crate) fn binding(role: &str, metadata: &Value, account: Account) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -310,7 +310,7 @@ mod tests {
         assert!(roles >= 14, "{roles}");
     }
 
-    /// What is only needed in some clusters is not granted in all of them.
+    /// Rights that only some clusters need are not granted in all of them.
     #[test]
     fn the_role_of_every_operator_writes_no_service_but_its_status() {
         let account = Account { name: ACCOUNT, namespace: NAMESPACE };

@@ -1,4 +1,4 @@
-//! `docs/reference`: a page per kind from the schemas' text, and one with all words.
+//! `docs/reference`: a page per kind from the texts of its schema, and one with all keys on objects.
 
 use landfall_api::{Holder, keys};
 use serde_json::Value;
@@ -109,7 +109,7 @@ fn fields(schema: &Value, prefix: &str, rows: &mut Vec<Row>) {
     }
 }
 
-/// How a schema is shown.
+/// How a schema is printed.
 enum Shape {
     /// Its fields get rows of their own.
     Object,
@@ -148,8 +148,8 @@ fn type_name(schema: &Value) -> String {
     }
 }
 
-/// What the code takes when a field is left out stands in its text, not in the schema: a default
-/// in the schema would be written into every object of the originals.
+/// The value that the code uses when a field is left out is in its text, not in the schema: a default in the
+/// schema would be written into every object of the original operators.
 const DEFAULTS_TO: &str = "Defaults to ";
 
 fn row(path: &str, schema: &Value, required: bool) -> Row {
@@ -171,7 +171,7 @@ fn row(path: &str, schema: &Value, required: bool) -> Row {
     }
 }
 
-/// What the schema itself refuses, as sentences.
+/// The limits that the schema itself enforces, as sentences.
 fn limits(schema: &Value) -> impl Iterator<Item = String> {
     let number = |key: &str| schema[key].as_f64();
     let words: Vec<_> =
@@ -185,7 +185,7 @@ fn limits(schema: &Value) -> impl Iterator<Item = String> {
         number("maxItems").map(|most| format!("At most {most} entries.")),
         number("maxProperties").map(|most| format!("At most {most} entries.")),
     ];
-    // The rules of an object concern all of it and stand in a section of their own.
+    // The rules of an object concern all of it and are in their own section.
     let rules = if schema["type"] == "object" { Vec::new() } else { refusals(schema).collect() };
     let rules = rules.into_iter().map(|rule| format!("{}.", capital(&rule)));
     rules.chain(plain.into_iter().flatten())

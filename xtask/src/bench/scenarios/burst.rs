@@ -1,4 +1,4 @@
-//! Services exist, then the operator starts.
+//! Scenario: Services exist, then the operator starts.
 
 use std::time::Instant;
 
@@ -94,7 +94,7 @@ impl Bench<'_> {
         Ok((row, begin, times))
     }
 
-    /// One operator as it is installed, or two that do not ask who leads.
+    /// One operator as it is installed, or two that work without an election.
     async fn crew(&self, scenario: Scenario) -> Result<Crew> {
         if scenario != Scenario::TwoOperators {
             return Ok(Crew::alone(self.start().await?));

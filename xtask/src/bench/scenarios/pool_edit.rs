@@ -1,4 +1,4 @@
-//! A full pool with Services that wait, and what edits of the pool come to.
+//! Scenario: edits of a full pool for which Services wait.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub(super) struct FullPool {
 }
 
 impl FullPool {
-    /// The edit that gives it an address more, for the oldest of those that wait.
+    /// The edit that adds one address, for the oldest waiter.
     pub(super) fn grow_by_one(&mut self) -> Value {
         self.size = self.size.saturating_add(1);
         self.pending = self.pending.saturating_sub(1);
@@ -29,7 +29,7 @@ impl FullPool {
 }
 
 impl Bench<'_> {
-    /// Cuts the pool down to the addresses in use, and creates Services for which none is left.
+    /// Shrinks the pool to the addresses in use, and creates Services for which none is left.
     pub(super) async fn let_some_wait(
         &self,
         running: &Running,
@@ -40,7 +40,7 @@ impl Bench<'_> {
         let pending = (self.services / 2).min(MOST_PENDING);
         self.stage.edit_pool(namespace, &json!({ "ranges": [pool_range(size)] })).await?;
         self.stage.pool_is_known(namespace).await?;
-        // Below the highest address may be free ones, of Services that were deleted.
+        // Below the highest address there may be free ones, of Services that were deleted.
         let (served, known) = watch.look(|known| (known.with_address, known.services.len()));
         let gaps = size.saturating_sub(u32::try_from(served).unwrap_or(u32::MAX));
         let more = gaps.saturating_add(pending);
@@ -56,8 +56,8 @@ impl Bench<'_> {
         Ok(FullPool { size, pending })
     }
 
-    /// Two edits: the pool grows by half of what is missing, and then loses an address that is in
-    /// use, which is nobody's concern.
+    /// Two edits: the pool grows by half of what is missing, and then loses an address that is in use, which
+    /// must change nothing.
     pub(super) async fn pool_edit(
         &self,
         running: &Running,

@@ -1,4 +1,4 @@
-//! The operator is killed: what its successor does at its start, and how soon somebody serves again.
+//! Scenario: the operator is killed; what its successor does at its start, and how soon Services are served.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use crate::bench::subject::Running;
 use crate::bench::watch::{Known, Watch};
 
 impl Bench<'_> {
-    /// Three deaths. After the first nothing is to be done, and that is what must be done. After the
-    /// others there is an address for the oldest Service that waits: it comes from the same Pod's
-    /// next process, and then from a standby.
+    /// Three deaths. After the first there is nothing to do, and nothing must be done. After the others there
+    /// is an address for the oldest waiter: it is given by the same Pod's next process, and then by a
+    /// standby.
     pub(super) async fn restart(
         &self,
         running: Running,
@@ -73,8 +73,8 @@ impl Bench<'_> {
         Ok((row, running))
     }
 
-    /// Seconds from the death of a leader until the oldest Service that waits is served by the next
-    /// operator. The address for it comes when nobody is there to give it.
+    /// Seconds from the death of a leader until the next operator serves the oldest waiter. Its address is
+    /// added while no operator leads.
     async fn succession(
         &self,
         leader: Running,

@@ -1,4 +1,4 @@
-//! One new Service at a time, with nothing else going on: how long until it has its address?
+//! Scenario: one new Service at a time, with nothing else going on; how long until it has its address?
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,12 @@ use crate::bench::watch::Watch;
 
 /// Services created one after another.
 const SINGLES: u32 = 100;
-/// Lets what follows an allocation, such as its event, end before the next is timed.
+/// Lets the writes that follow an allocation, such as its event, end before the next is timed.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Bench<'_> {
-    /// Each turn also times one bare write with the operator's rights, so that both are of the
-    /// same moment.
+    /// Each turn also times one bare write with the operator's rights, so that both are measured at the same
+    /// moment.
     pub(super) async fn single(
         &self,
         running: &Running,
@@ -31,7 +31,7 @@ impl Bench<'_> {
         let (mut times, mut writes) = (Vec::new(), Vec::new());
         for index in 0..SINGLES {
             let name = format!("single-{index:05}");
-            // For nobody, so that the operator has no more to do than to know of it.
+            // For a Service that does not exist, so that the operator has nothing to do but learn of it.
             let write = reservation(limit_address(index), LEDGER_POOL, &name, None)?;
             sleep(PAUSE).await;
             let begin = Instant::now();

@@ -1,5 +1,5 @@
-//! Steady, single, churn, restart, pool edit and idle in one namespace: each works on the Services
-//! of those before. Here are those that need little, and the order of all.
+//! Runs steady, single, churn, restart, pool edit and idle in one namespace, each on the Services of those
+//! before. The small ones are here.
 
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,9 @@ use crate::bench::watch::Watch;
 /// Deletions and creations of churn.
 const CHURNS: u32 = 200;
 const IDLE: Duration = Duration::from_secs(20);
-/// How long an allocator that does not say when it is ready may take to come to rest.
+/// How long an allocator that does not report readiness may take to come to rest.
 pub(super) const OTHERS_SETTLE: Duration = Duration::from_secs(15);
-/// Whatever the operator wants to write it wants within this time after it leads.
+/// The operator starts all its writes within this time after it leads.
 pub(super) const AFTER_LEADING: Duration = Duration::from_secs(2);
 
 impl Bench<'_> {
@@ -75,7 +75,7 @@ impl Bench<'_> {
         let begin = Instant::now();
         let created = self.stage.create_services(namespace, 0..self.services, self.width()).await?;
         let creates = f64::from(self.services) / begin.elapsed().as_secs_f64();
-        // And the one that showed that the operator works.
+        // And the Service that showed that the operator works.
         let count = as_usize(self.services).saturating_add(1);
         let (all, deadline) = ("all have an address", self.deadline());
         self.wait_for(running.death(), watch, all, deadline, |known| known.with_address == count)
@@ -121,7 +121,7 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    /// Counted by a proxy between operator and API server, so that nobody has to be believed.
+    /// Counted by a proxy between operator and API server, so that no allocator's own count is trusted.
     async fn idle(&self, namespace: &str, watch: &Watch) -> Result<Row> {
         let proxy = Proxy::start(&self.stage.plane).await?;
         let kubeconfig = self.stage.kubeconfig(Some(&proxy.url())).await?;

@@ -1,4 +1,4 @@
-//! A full pool with many waiting: each address that becomes free must find the oldest.
+//! Scenario: a full pool with many waiters; each address that becomes free must go to the oldest.
 
 use std::time::Instant;
 

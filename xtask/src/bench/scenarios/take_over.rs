@@ -1,4 +1,4 @@
-//! Services that another allocator has served, then the operator starts.
+//! Scenario: Services have addresses of another allocator, then the operator starts.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ use crate::bench::stage::{IPS_PATH, MOST_ADDRESSES, bytes, limit_address, pool_a
 use crate::bench::subject::Running;
 use crate::bench::watch::{self, Seen, services_path};
 
-/// How often the operator is asked how far it is.
+/// How often the operator's progress is read.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Bench<'_> {
-    /// Every address is shown and none is in the ledger: how long until all are?
+    /// Every address is shown and none has a claim: how long until all have one?
     pub(in crate::bench) async fn take_over(&mut self) -> Result<Row> {
         self.output.heading(format_args!("take-over ({} Services)", self.services));
         let namespace = self.open("take-over", MOST_ADDRESSES).await?;
@@ -88,7 +88,7 @@ impl Bench<'_> {
         })
     }
 
-    /// How long the API server takes to create as many claims, at the width that serves it best.
+    /// How long the API server takes to create as many claims, at the best width.
     async fn time_of_creates(&self, namespace: &str, services: &[Seen]) -> Result<f64> {
         let client = self.stage.operator_client().await?;
         let mut best = f64::INFINITY;
