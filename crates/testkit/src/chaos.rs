@@ -169,7 +169,7 @@ impl Chaos {
         if let Err(noise) = operators.silent(SILENCE).await {
             found.push(format!("no silence: {noise:?}"));
         }
-        // What was in order for a moment must still be so once operators are silent.
+        // A cluster that was in order for a moment must still be so once operators are silent.
         let seen = Snapshot::take(&self.client).await?;
         found.extend(in_order(&seen).into_iter().map(|it: String| format!("in silence: {it}")));
         Ok(found)

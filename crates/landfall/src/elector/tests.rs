@@ -214,7 +214,7 @@ async fn a_stop_in_the_middle_of_a_write_still_gives_the_lease_back() {
     let arena = Arena::new(["a"]);
     let slow = SECOND * 4 / 5;
     arena.link("a").delay(slow, slow);
-    // The read has its answer after 1.6 s; the create takes hold at 2.4 s, its answer comes at 3.2 s.
+    // The read has its answer after 1.6 s; the create succeeds at 2.4 s, its answer comes at 3.2 s.
     arena.watch_for(2 * SECOND).await;
     arena.stop("a");
     arena.watch_for(20 * SECOND).await;

@@ -153,7 +153,7 @@ pub struct Unasked {
     pub then: Then,
 }
 
-/// What became of a Service whose address went.
+/// The fate of a Service that lost its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// It has another one.

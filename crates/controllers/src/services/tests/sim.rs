@@ -381,7 +381,7 @@ impl Sim {
         self.strays.extend(dead.calls.into_iter().filter(|call| call.result.is_none()));
     }
 
-    /// Everything goes well until nothing is left to do now; what is due later is left alone.
+    /// Everything goes well until nothing is left to do now; later deadlines are not waited for.
     pub(in crate::services) fn quiet(&mut self) {
         for _ in 0..ROUNDS {
             if !self.round() {
