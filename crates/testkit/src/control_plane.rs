@@ -19,7 +19,7 @@ use kube::{Api, Client, Config};
 use crate::assets::{self, Assets, Program};
 use crate::certs::{self, Authority};
 use crate::kubeconfig::{self, Identity};
-use crate::process::{Process, Signal};
+use crate::process::Process;
 use crate::scratch::Scratch;
 use crate::{Error, Result, ports};
 use etcd::Etcd;
@@ -364,12 +364,12 @@ impl ControlPlane {
 
     /// Suspends etcd, as a disk that hangs does; the API server waits for it.
     pub fn pause_etcd(&self) -> Result<()> {
-        self.etcd.process().signal(Signal::SIGSTOP)
+        self.etcd.process().suspend()
     }
 
     /// Lets a suspended etcd go on.
     pub fn resume_etcd(&self) -> Result<()> {
-        self.etcd.process().signal(Signal::SIGCONT)
+        self.etcd.process().resume()
     }
 
     /// Saves everything that is stored at this moment, for [`ControlPlane::restore_etcd`].

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use crate::process::{Process, Signal};
+use crate::process::Process;
 use crate::scratch::Scratch;
 use crate::{Error, Result, http_call};
 
@@ -105,12 +105,12 @@ impl Operator {
 
     /// Suspends it, as an overloaded node or a suspended machine does.
     pub fn stop_signal(&self) -> Result<()> {
-        self.process.signal(Signal::SIGSTOP)
+        self.process.suspend()
     }
 
     /// Lets a suspended operator go on, unaware of the time that passed.
     pub fn cont_signal(&self) -> Result<()> {
-        self.process.signal(Signal::SIGCONT)
+        self.process.resume()
     }
 
     pub fn is_running(&self) -> bool {

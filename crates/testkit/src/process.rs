@@ -1,13 +1,13 @@
 //! Child processes that never outlive the test that started them, not even one killed with -9.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{SyncSender, channel, sync_channel};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
 pub use nix::sys::signal::Signal;
@@ -16,6 +16,10 @@ use nix::unistd::Pid;
 
 use crate::wait::{self, TimedOut};
 use crate::{Error, Result};
+
+/// How long a process may take to be suspended: longer than any machine is busy.
+const SUSPEND_DEADLINE: Duration = Duration::from_secs(30);
+const SUSPEND_INTERVAL: Duration = Duration::from_millis(1);
 
 type Job = (Command, SyncSender<io::Result<Child>>);
 
@@ -129,6 +133,42 @@ impl Process {
         })
     }
 
+    /// Suspends it, and returns once it is suspended: the signal alone leaves a busy process time to finish
+    /// a request or a write.
+    pub fn suspend(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)?;
+        let deadline = Instant::now() + SUSPEND_DEADLINE;
+        while self.is_running() && !self.is_suspended()? {
+            if Instant::now() > deadline {
+                let source = io::Error::from(io::ErrorKind::TimedOut);
+                return Err(Error::Io { what: format!("suspending {}", self.name), source });
+            }
+            thread::sleep(SUSPEND_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Lets a suspended process go on.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// Whether the kernel has stopped every thread of it.
+    fn is_suspended(&self) -> Result<bool> {
+        let tasks = format!("/proc/{}/task", self.pid);
+        let doing = || Error::io(format!("reading {tasks}"));
+        for task in fs::read_dir(&tasks).map_err(doing())? {
+            let stat = task.map_err(doing())?.path().join("stat");
+            // A thread may end meanwhile. Its name, in parentheses, may hold anything.
+            let Ok(stat) = fs::read_to_string(stat) else { continue };
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            if state.is_some_and(|state| !"TtZX".contains(state)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Kills it, as a crash would, and reaps it.
     pub fn kill(&self) -> Result<ExitStatus> {
         let mut child = self.child();
@@ -205,4 +245,29 @@ pub(crate) fn tail(path: &Path, lines: usize) -> io::Result<String> {
     let text = String::from_utf8_lossy(&bytes);
     let all: Vec<_> = text.lines().collect();
     Ok(all[all.len().saturating_sub(lines)..].join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_busy_process_is_suspended_at_once_and_goes_on_when_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut busy = Command::new("sh");
+        busy.args(["-c", "while :; do :; done"]);
+        let process = Process::spawn(&busy, &dir.path().join("log")).unwrap();
+        for _ in 0..20 {
+            process.suspend().unwrap();
+            assert!(process.is_suspended().unwrap());
+            process.resume().unwrap();
+            wait::until("it to go on", Duration::from_secs(30), async || {
+                if process.is_suspended().unwrap() { Err("suspended") } else { Ok(()) }
+            })
+            .await
+            .unwrap();
+        }
+        process.kill().unwrap();
+        process.suspend().unwrap();
+    }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::START_DEADLINE;
 use crate::assets::{Assets, Program};
-use crate::process::{Process, Signal};
+use crate::process::Process;
 use crate::{Error, Result, http_call, ports};
 
 /// The folders of the data and of a copy of it.
@@ -55,9 +55,9 @@ impl Etcd {
             fs::remove_dir_all(&saved).map_err(doing("removing"))?;
         }
         let process = self.process();
-        process.signal(Signal::SIGSTOP)?;
+        process.suspend()?;
         let copied = copy(&self.dir.join(DATA), &saved).map_err(doing("copying to"));
-        process.signal(Signal::SIGCONT)?;
+        process.resume()?;
         copied
     }
 
