@@ -83,11 +83,15 @@ impl Planner {
         if self.is_held_back(&service.key, (claim.addr, &new.uid, &new.terms), now) {
             return;
         }
+        let had = service.shows.contains(&claim.addr) || status::names(service, claim.addr);
         let mut holders = claim.services().to_vec();
         if let Some(holder) = holders.iter_mut().find(|holder| holder.key == service.key) {
             if holder.is(service) && holder.seen.is_some() {
-                // The pools it asked for back then are compared with those it asks for now.
-                new.asked_pools.clone_from(&holder.asked_pools);
+                // The pools that it asked for when it got the address tell what it asks for since. Until it
+                // shows the address, it has not got it.
+                if had {
+                    new.asked_pools.clone_from(&holder.asked_pools);
+                }
                 new.replaces = holder.replaces;
             }
             *holder = new;

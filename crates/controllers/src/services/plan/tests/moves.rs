@@ -105,3 +105,28 @@ fn an_address_that_is_kept_comes_back_if_the_status_is_wiped_while_another_pool_
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"]);
 }
+
+#[test]
+fn pools_asked_for_before_an_address_is_shown_move_nothing_afterwards() {
+    let mut sim = running(1);
+    sim.cluster.set_pool("IPGroup/b", "10.0.1.0-10.0.1.3", "");
+    sim.cluster.create_service("shop/web");
+    sim.cluster.edit_service("shop/web", |stored| {
+        stored.view.request = Request::Addresses(vec![ip("10.0.0.1")]);
+    });
+    for kind in KINDS {
+        sim.deliver(0, kind, usize::MAX);
+    }
+    sim.plan(0);
+    sim.take_hold(0, 0);
+    // The claim is made; its Service asks for a pool as well before it shows the address.
+    sim.cluster.edit_service("shop/web", |stored| {
+        stored.view.pools = Some(vec![PoolName::new("IPGroup/b")]);
+    });
+    sim.answer(0, 0);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.1"]);
+    sim.cluster.edit_service("shop/web", |stored| stored.view.request = Request::Any);
+    sim.settle();
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.1"], "it asks for no other pools since");
+}
