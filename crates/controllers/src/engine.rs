@@ -1,8 +1,9 @@
 //! The loop that runs every planner: takes news and reports in, and sends effects out.
 //!
-//! One task plans, because everything that must agree is decided in one place; the calls that a planner
-//! asks for run concurrently. The engine handles each effect: its turn, its deadline, the check whether
-//! we lead, the log and the metrics. A planner only plans.
+//! One task plans, because everything that must agree is decided in one place; the calls that planners
+//! ask for run concurrently. The engine owns what planners share, and lends it to one at a time: an
+//! address that one has taken is taken for the next. It handles each effect: its turn, its deadline, the
+//! check whether we lead, the log and the metrics. A planner only plans.
 
 use std::{future::Future, panic, sync::Arc, time::Duration};
 
@@ -14,19 +15,27 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
-pub(crate) use self::lanes::Lane;
-use self::lanes::{Lanes, Next};
 pub use self::metrics::Metrics;
+pub(crate) use self::{desk::Desk, lanes::Lane};
+use self::{
+    desk::{Done, Job},
+    lanes::{Lanes, Next},
+};
 use crate::{
     call::{self, Failure},
+    cluster::{Change, Cluster, Kind, News, Seen},
     event::Event,
     history::{History, Known},
     leadership::Leadership,
+    ledger::Ledger,
     object::Version,
+    shared::Shared,
+    store::Watched,
 };
 
+mod desk;
 mod lanes;
 mod metrics;
 
@@ -82,6 +91,12 @@ pub(crate) trait Call: std::fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Takes out of the answer what it shows of a watched object. All planners are told of that before
+    /// the call is reported.
+    fn take_seen(_answer: &mut Self::Answer) -> Option<Seen> {
+        None
+    }
+
     /// Performs the call once: the planner decides what a failure means.
     fn perform(
         &self,
@@ -119,25 +134,40 @@ impl<E> Default for Plan<E> {
     }
 }
 
+/// What the engine lends to a planner for one step.
+pub(crate) struct Lent<'a> {
+    pub cluster: &'a Cluster,
+    pub ledger: &'a mut Ledger,
+    pub now: Now,
+}
+
 /// Decides and does nothing else. The engine performs its effects.
-pub(crate) trait Planner {
+pub(crate) trait Planner: Send + 'static {
     /// The planner's name in the log and in metrics.
     const NAME: &'static str;
-    type News;
+    /// The kinds that must have been listed before it plans.
+    const KINDS: &'static [Kind];
     type Effect: Call;
 
-    /// Takes in an event of a watch.
-    fn on_news(&mut self, news: Self::News);
+    /// Takes in a change of the watched objects.
+    fn changed(&mut self, _lent: Lent<'_>, _change: &Change) {}
+    /// Takes in the changes of the ledger since the last call.
+    fn catch_up(&mut self, _lent: Lent<'_>, _out: &mut Plan<Self::Effect>) {}
     /// Takes in the report of an effect.
-    fn on_report(&mut self, report: Report<Self::Effect>, now: Now, out: &mut Plan<Self::Effect>);
+    fn reported(
+        &mut self,
+        lent: Lent<'_>,
+        report: Report<Self::Effect>,
+        out: &mut Plan<Self::Effect>,
+    );
     /// Decides about everything again, as after gaining leadership.
-    fn reconsider_all(&mut self);
-    /// Decides what to do. Called only while we lead.
-    fn plan(&mut self, now: Now, out: &mut Plan<Self::Effect>);
+    fn reconsider_all(&mut self, _lent: Lent<'_>) {}
+    /// Decides what to do. Called only while we lead, and once all its kinds have been listed.
+    fn plan(&mut self, lent: Lent<'_>, out: &mut Plan<Self::Effect>);
     /// The uptime at which there is something to decide even without news.
-    fn next_due(&self) -> Option<Duration>;
+    fn next_due(&self, cluster: &Cluster, ledger: &Ledger) -> Option<Duration>;
     /// Updates the gauges. Called now and then, not after every step of a burst.
-    fn show(&self) {}
+    fn show(&self, _cluster: &Cluster, _ledger: &Ledger) {}
 }
 
 /// The engine's dependencies.
@@ -150,15 +180,17 @@ pub(crate) struct Tools {
     pub metrics: Metrics,
 }
 
-/// Runs until `stop`, or until all sources of news have ended.
-pub(crate) async fn run<P: Planner>(
-    planner: P,
+/// Runs planners until `stop`, or until all sources of news have ended. Earlier planners come first in
+/// every round.
+pub(crate) async fn run(
+    planners: Vec<Box<dyn Desk>>,
+    shared: Shared,
     tools: Tools,
-    mut news: mpsc::Receiver<P::News>,
+    mut news: mpsc::Receiver<News>,
     stop: CancellationToken,
 ) {
     let mut leadership = tools.leadership.clone();
-    let mut engine = Engine::new(planner, tools);
+    let mut engine = Engine::new(planners, shared, tools);
     let mut batch = Vec::new();
     loop {
         let due =
@@ -172,7 +204,7 @@ pub(crate) async fn run<P: Planner>(
                     break;
                 }
                 for item in batch.drain(..) {
-                    engine.planner.on_news(item);
+                    engine.on_news(item);
                 }
             }
             () = sleep_until(due) => {}
@@ -189,33 +221,41 @@ pub(crate) async fn run<P: Planner>(
 }
 
 /// A call that has ended.
-enum Ended<E: Call> {
+enum Ended {
     Effect {
+        /// The place of its planner.
+        desk: usize,
         lane: Lane,
-        report: Report<E>,
+        report: Done,
         /// What was known of its object when it was sent.
         known: Known,
     },
-    Event(Result<(), Failure>),
+    /// The name of the planner that asked for it, and its result.
+    Event(&'static str, Result<(), Failure>),
 }
 
-struct Engine<P: Planner> {
-    planner: P,
+struct Engine {
+    desks: Vec<Box<dyn Desk>>,
+    shared: Shared,
     tools: Tools,
-    lanes: Lanes<P::Effect>,
-    calls: JoinSet<Ended<P::Effect>>,
+    lanes: Lanes<Job>,
+    calls: JoinSet<Ended>,
     began: Instant,
     leading: bool,
-    /// When the planner last updated its gauges, and whether it must do so again.
+    /// How often history had gone back when this engine started.
+    rewinds: u64,
+    /// When the planners last updated their gauges, and whether they must do so again.
     shown_at: Option<Duration>,
     show_again: bool,
 }
 
-impl<P: Planner> Engine<P> {
-    fn new(planner: P, tools: Tools) -> Self {
+impl Engine {
+    fn new(desks: Vec<Box<dyn Desk>>, shared: Shared, tools: Tools) -> Self {
         Self {
-            planner,
+            desks,
+            shared,
             leading: tools.leadership.is_leader(),
+            rewinds: tools.history.rewinds(),
             tools,
             lanes: Lanes::default(),
             calls: JoinSet::new(),
@@ -229,33 +269,79 @@ impl<P: Planner> Engine<P> {
         Now { wall: wall(), uptime: self.began.elapsed() }
     }
 
+    /// Lets every planner take a step.
+    fn each(&mut self, step: impl Fn(&mut dyn Desk, Lent<'_>)) {
+        let now = self.now();
+        for desk in &mut self.desks {
+            step(desk.as_mut(), self.shared.lend(now));
+        }
+    }
+
     fn leads(&mut self, leading: bool) {
         self.leading = leading;
         if leading {
-            info!(controller = P::NAME, "leading: planning begins");
-            self.planner.reconsider_all();
+            info!("leading: planning begins");
+            self.each(|desk, lent| desk.reconsider_all(lent));
         } else {
-            info!(controller = P::NAME, "standing by: planning ends");
+            info!("standing by: planning ends");
+        }
+    }
+
+    /// Takes in an event of a watch.
+    fn on_news(&mut self, news: News) {
+        if let News::Claims(Watched::Present(_, version, _) | Watched::Gone(_, version)) = &news {
+            self.tools.history.saw_claim(self.rewinds, version.0);
+        }
+        let changes = self.shared.hear(news);
+        self.tell(&changes);
+    }
+
+    /// Tells every planner of changes.
+    fn tell(&mut self, changes: &[Change]) {
+        for change in changes {
+            self.each(|desk, lent| desk.changed(lent, change));
+        }
+        self.catch_up();
+    }
+
+    /// Lets every planner take in what others changed in the ledger.
+    fn catch_up(&mut self) {
+        for place in 0..self.desks.len() {
+            let now = self.now();
+            let Some(desk) = self.desks.get_mut(place) else { continue };
+            let out = desk.catch_up(place, self.shared.lend(now));
+            let name = desk.name();
+            self.queue(name, out);
         }
     }
 
     fn plan(&mut self) {
-        let began = Instant::now();
-        let mut out = Plan::default();
-        self.planner.plan(self.now(), &mut out);
-        self.tools.metrics.planned(P::NAME, began.elapsed());
-        if !out.effects.is_empty() {
-            debug!(controller = P::NAME, effects = out.effects.len(), "planned");
+        let changes = self.shared.settle();
+        self.tell(&changes);
+        for place in 0..self.desks.len() {
+            let now = self.now();
+            let Some(desk) = self.desks.get_mut(place) else { continue };
+            if !self.shared.has_listed(desk.kinds()) {
+                continue;
+            }
+            let began = Instant::now();
+            let out = desk.plan(place, self.shared.lend(now));
+            self.tools.metrics.planned(desk.name(), began.elapsed());
+            if !out.effects.is_empty() {
+                debug!(controller = desk.name(), effects = out.effects.len(), "planned");
+            }
+            let name = desk.name();
+            self.queue(name, out);
         }
-        self.queue(out);
+        self.catch_up();
     }
 
-    fn queue(&mut self, out: Plan<P::Effect>) {
-        for effect in out.effects {
-            self.lanes.push(effect.lane(), effect.rank(), effect);
+    fn queue(&mut self, planner: &'static str, out: Plan<Job>) {
+        for job in out.effects {
+            self.lanes.push(job.call.lane(), job.call.rank(), job);
         }
         for event in out.events {
-            self.lanes.push_event(event);
+            self.lanes.push_event(planner, event);
         }
         self.tools.metrics.dropped(self.lanes.take_dropped());
     }
@@ -268,83 +354,76 @@ impl<P: Planner> Engine<P> {
             // remainder before the task is freed (sourceware's bug 30723): its room then fits no other
             // task, and 8 KB were lost with each call. Boxed, the task is small.
             match next {
-                Next::Effect(lane, effect) => {
-                    let known = self.known_of(&effect);
+                Next::Effect(lane, Job { desk, call }) => {
+                    let known = self.known_of(call.floor());
                     self.calls.spawn(Box::pin(async move {
-                        let call = call::within(effect.deadline(), effect.perform(&client));
-                        let result = if_leading(&leadership, call).await;
-                        Ended::Effect { lane, report: Report { effect, result }, known }
+                        let report = call.send(&client, &leadership).await;
+                        Ended::Effect { desk, lane, report, known }
                     }));
                 }
-                Next::Event(event) => {
+                Next::Event(planner, event) => {
                     let instance = self.tools.instance.clone();
                     self.calls.spawn(Box::pin(async move {
                         let call = event.write(&client, &instance, wall());
                         let call = call::within(call::DEADLINE, call);
-                        Ended::Event(if_leading(&leadership, call).await)
+                        Ended::Event(planner, if_leading(&leadership, call).await)
                     }));
                 }
             }
         }
     }
 
-    fn known_of(&self, effect: &P::Effect) -> Known {
-        match effect.floor() {
+    fn known_of(&self, floor: Floor) -> Known {
+        match floor {
             Floor::None => self.tools.history.known(0),
             Floor::Version(version) => self.tools.history.known(version.0),
             Floor::NewestClaim => self.tools.history.newest_claim(),
         }
     }
 
-    fn on_ended(&mut self, ended: Result<Ended<P::Effect>, JoinError>) {
+    fn on_ended(&mut self, ended: Result<Ended, JoinError>) {
         match unless_cancelled(ended) {
             None => {}
-            Some(Ended::Event(result)) => {
+            Some(Ended::Event(planner, result)) => {
                 self.lanes.ended(Lane::Event);
                 let result = result.as_ref().map_or_else(Failure::label, |()| DONE);
-                self.tools.metrics.called(P::NAME, "event", result);
+                self.tools.metrics.called(planner, "event", result);
             }
-            Some(Ended::Effect { lane, report, known }) => {
+            Some(Ended::Effect { desk, lane, report, known }) => {
                 self.lanes.ended(lane);
-                if self.is_of_this_history(&report, known) {
-                    self.log(&report);
-                    let mut out = Plan::default();
-                    self.planner.on_report(report, self.now(), &mut out);
-                    self.queue(out);
-                }
+                self.report(desk, report, known);
             }
         }
     }
 
-    /// Whether an answer belongs to the known history. If not, everything starts again.
-    fn is_of_this_history(&self, report: &Report<P::Effect>, known: Known) -> bool {
-        let Ok(answer) = &report.result else { return true };
-        let found = report.effect.version_of(answer);
+    /// Takes in what the answer to a call shows, and reports the call to its planner. An answer from
+    /// another history is dropped: everything starts again.
+    fn report(&mut self, place: usize, mut report: Done, known: Known) {
+        let now = self.now();
+        let Some(desk) = self.desks.get(place) else { return };
         // A version that cannot be read proves nothing.
-        let found = found.filter(|version| *version != Version::default());
-        let history = &self.tools.history;
-        found.is_none_or(|found| history.answered(report.effect.label(), known, found.0))
-    }
-
-    fn log(&self, report: &Report<P::Effect>) {
-        let (controller, effect) = (P::NAME, report.effect.label());
-        let result = report.result.as_ref().map_or_else(Failure::label, |_| DONE);
-        self.tools.metrics.called(controller, effect, result);
-        let object = report.effect.object();
-        match &report.result {
-            Ok(_) if report.effect.matters_to_users() => info!(controller, effect, object, "done"),
-            Ok(_) => debug!(controller, effect, object, "done"),
-            Err(
-                Failure::Refused(message) | Failure::Blocked(message) | Failure::Unknown(message),
-            ) => {
-                warn!(controller, effect, object, message, "a call failed");
-            }
-            Err(failure) => debug!(controller, effect, object, ?failure, "a call did not hold"),
+        let found = report.version().filter(|version| *version != Version::default());
+        let answered = |found: Version| self.tools.history.answered(report.label(), known, found.0);
+        if !found.is_none_or(answered) {
+            return;
         }
+        report.log(desk.name(), &self.tools.metrics);
+        if let Some(seen) = report.take_seen() {
+            let changes = self.shared.learn(seen);
+            self.tell(&changes);
+        }
+        if let Some(desk) = self.desks.get_mut(place) {
+            let out = desk.reported(place, self.shared.lend(now), report);
+            let name = desk.name();
+            self.queue(name, out);
+        }
+        self.catch_up();
     }
 
     fn next_due(&self) -> Option<Duration> {
-        let planned = self.planner.next_due().filter(|_| self.leading);
+        let desks = self.desks.iter().filter(|desk| self.shared.has_listed(desk.kinds()));
+        let planned = desks.filter_map(|desk| desk.next_due(&self.shared)).min();
+        let planned = planned.filter(|_| self.leading);
         let again = self.shown_at.filter(|_| self.show_again);
         planned.into_iter().chain(again.map(|at| at.saturating_add(SHOW_INTERVAL))).min()
     }
@@ -353,7 +432,9 @@ impl<P: Planner> Engine<P> {
         let uptime = self.began.elapsed();
         self.show_again = self.shown_at.is_some_and(|at| uptime < at.saturating_add(SHOW_INTERVAL));
         if !self.show_again {
-            self.planner.show();
+            for desk in &self.desks {
+                desk.show(&self.shared);
+            }
             self.shown_at = Some(uptime);
         }
     }

@@ -3,15 +3,14 @@
 //! Kinds of other operators may be missing, and may come or go while we run. Watching a missing kind
 //! means failing requests again and again; watching its definition costs nothing until it appears.
 
-use std::{collections::BTreeSet, convert::Infallible, fmt::Debug, future::Future, time::Duration};
+use std::{future::Future, time::Duration};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
+    Api, Client,
     core::PartialObjectMeta,
     runtime::watcher::{Config, Event},
 };
-use serde::de::DeserializeOwned;
 use tokio::{
     sync::{mpsc, watch},
     time::{sleep, timeout},
@@ -22,6 +21,9 @@ use crate::{readiness::Listed, watch::feed};
 
 /// The definition of `VirtualIP`.
 pub const VIRTUAL_IPS: &str = "virtualips.paas.org";
+
+/// The definition of `GroupSegmentMapping`.
+pub const MAPPINGS: &str = "groupsegmentmappings.paas.org";
 
 /// The group and version of `ServiceCIDR`, and its plural. Kubernetes has it so since 1.33.
 pub const SERVICE_CIDRS: (&str, &str) = ("networking.k8s.io/v1", "servicecidrs");
@@ -42,11 +44,6 @@ pub struct Served {
 }
 
 impl Served {
-    /// A kind that we need in any case, so that we do not ask.
-    pub fn always() -> Self {
-        Self { known: watch::channel(Some(true)).1 }
-    }
-
     /// Whether the kind is served, as soon as that is known.
     pub async fn now(&mut self) -> bool {
         // Fails only when the watch has ended, and then the kind counts as not served.
@@ -154,90 +151,6 @@ pub fn built_in(
     (Served { known }, asking)
 }
 
-/// Whether either is served, and when that changes.
-///
-/// The future passes on changes and ends only when both sources have ended.
-pub fn either(mut one: Served, mut other: Served) -> (Served, impl Future<Output = ()>) {
-    let (sender, known) = watch::channel(None);
-    let telling = async move {
-        loop {
-            let told = [*one.known.borrow_and_update(), *other.known.borrow_and_update()];
-            sender.send_replace(match told {
-                [Some(true), _] | [_, Some(true)] => Some(true),
-                [Some(false), Some(false)] => Some(false),
-                [None, _] | [_, None] => None,
-            });
-            tokio::select! {
-                Ok(()) = one.known.changed() => {}
-                Ok(()) = other.known.changed() => {}
-                else => return,
-            }
-        }
-    };
-    (Served { known }, telling)
-}
-
-/// Whether any such objects of a kind exist, and when that changes: watching everything that they need
-/// costs memory, which a cluster without them should not spend.
-///
-/// The future passes on what it sees and ends only when all receivers are gone.
-pub fn watch_exists<K>(
-    client: Client,
-    served: Served,
-    config: Config,
-    listed: Listed,
-) -> (Served, impl Future<Output = ()>)
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-{
-    let (sender, known) = watch::channel(None);
-    let watching = async move {
-        let watching = || async {
-            let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
-            let (news, mut told) = mpsc::channel(1);
-            let feeding =
-                feed("any", (api, config.clone()), news, listed.clone(), |event| vec![event]);
-            let counting = async {
-                let mut there = BTreeSet::new();
-                while let Some(event) = told.recv().await {
-                    if count(event, &mut there) {
-                        sender.send_replace(Some(!there.is_empty()));
-                    }
-                }
-            };
-            tokio::join!(feeding, counting);
-        };
-        let none = || async {
-            sender.send_replace(Some(false));
-            listed.done();
-            Ok::<(), Infallible>(())
-        };
-        whenever_served(served, watching, none).await;
-    };
-    (Served { known }, watching)
-}
-
-/// Keeps the names of existing objects; returns whether they are complete.
-fn count<K: Resource>(event: Event<K>, there: &mut BTreeSet<(Option<String>, String)>) -> bool {
-    let name = |object: &K| (object.namespace(), object.name_any());
-    match event {
-        Event::Init => there.clear(),
-        Event::InitApply(object) => {
-            there.insert(name(&object));
-        }
-        Event::InitDone => return true,
-        Event::Apply(object) => {
-            there.insert(name(&object));
-            return true;
-        }
-        Event::Delete(object) => {
-            there.remove(&name(&object));
-            return true;
-        }
-    }
-    false
-}
-
 /// The meaning of one event of the watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sight {
@@ -275,26 +188,5 @@ mod tests {
         sender.send_replace(Some(true));
         assert_eq!(served.becomes(true).now_or_never(), Some(()));
         assert_eq!(served.becomes(false).now_or_never(), None);
-    }
-
-    #[test]
-    fn either_is_there_if_one_is_and_not_before_both_are_known_not_to_be() {
-        let (one, one_known) = watch::channel(None);
-        let (other, other_known) = watch::channel(None);
-        let (mut any, telling) = either(Served { known: one_known }, Served { known: other_known });
-        let mut telling = Box::pin(telling);
-        for (case, now_one, now_other, expected) in [
-            ("nothing is known", None, None, None),
-            ("not one", Some(false), None, None),
-            ("the other alone", Some(false), Some(true), Some(true)),
-            ("neither", Some(false), Some(false), Some(false)),
-            ("one alone", Some(true), Some(false), Some(true)),
-            ("both", Some(true), Some(true), Some(true)),
-        ] {
-            one.send_replace(now_one);
-            other.send_replace(now_other);
-            assert_eq!(telling.as_mut().now_or_never(), None, "{case}");
-            assert_eq!(any.now().now_or_never(), expected, "{case}");
-        }
     }
 }

@@ -7,18 +7,22 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
     time::Duration,
 };
 
-use landfall_ipam::{Book, Pool, PoolName};
+use landfall_ipam::{AddrSet, Book, Pool, PoolName};
 
 pub(crate) use self::{
     claim::{Claim, HolderEntry, HolderRef, Reservation, Tenure},
+    external::Lister,
     foreign::ForeignAddress,
     in_flight::{Outcome, Phase},
+    keeper::Keeper,
+    log::Reader,
     write::{Answer, Held, Live, LiveHolder, Then, Write, release},
 };
-use self::{in_flight::InFlight, index::Indexes};
+use self::{external::Externals, in_flight::InFlight, index::Indexes, log::Log};
 use crate::{
     backoff::Backoff,
     engine::Now,
@@ -28,9 +32,12 @@ use crate::{
 };
 
 mod claim;
+mod external;
 mod foreign;
 mod in_flight;
 mod index;
+mod keeper;
+mod log;
 pub(crate) mod object;
 mod write;
 
@@ -49,6 +56,21 @@ pub(crate) enum Change {
     Settled(IpAddr),
     /// An address became free.
     Freed(IpAddr),
+    /// A release that failed may be tried again.
+    ReleaseDue(IpAddr),
+    /// A live read of the claim on an address has ended. The holder, if any, waited for it.
+    Read(IpAddr, Option<HolderRef>),
+    /// A Service shows an address in its status or lists it in `spec.externalIPs`, or no longer does.
+    Shown(IpAddr),
+    /// An object outside the ledger has an address, or no longer has it.
+    Outside(IpAddr),
+    /// Addresses in `spec.externalIPs` of a Service do not count as taken.
+    ExternalIgnored(Lister, Vec<IpAddr>),
+    /// A Service that had such addresses has none any more.
+    ExternalRelieved,
+    /// A webhook without a backend refuses every write of a claim, or no longer does.
+    Blocked,
+    Unblocked,
 }
 
 /// Failed calls about one address since its claim last changed.
@@ -71,13 +93,17 @@ pub(crate) struct Ledger {
     pub(crate) book: Book,
     /// The objects outside the ledger that have an address.
     pub(crate) outside: Index<IpAddr, ForeignAddress>,
-    /// Services that show an address, rightly or not.
+    /// Services that show an address in their status, rightly or not.
     pub(crate) shown: Index<IpAddr, ObjectKey>,
+    /// Addresses that Services list in `spec.externalIPs`.
+    externals: Externals,
     /// Whether some pools have addresses in common.
     pools_overlap: bool,
     /// When the next reservation ends.
     expiry_at: Option<Duration>,
-    changes: Vec<Change>,
+    /// Why no claim can be written, while a webhook without a backend refuses it.
+    blocked: Option<String>,
+    log: Log<Change>,
 }
 
 impl Ledger {
@@ -96,9 +122,23 @@ impl Ledger {
         self.claims.listed()
     }
 
-    /// The changes since the last call of this function.
-    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.changes)
+    /// Adds a reader, which gets all changes from now on.
+    pub(crate) fn reader(&mut self) -> Reader {
+        self.log.reader()
+    }
+
+    /// The changes since the last call for this reader.
+    pub(crate) fn take_changes(&mut self, reader: Reader) -> Vec<Arc<Change>> {
+        self.log.take(reader)
+    }
+
+    fn tell(&mut self, change: Change) {
+        self.log.push(change);
+    }
+
+    /// Why no claim can be written, if a webhook without a backend refuses it.
+    pub(crate) fn blocked(&self) -> Option<&str> {
+        self.blocked.as_deref()
     }
 
     /// Takes in an event of the watch of claims.
@@ -137,14 +177,19 @@ impl Ledger {
         let facts = index::facts(before.as_ref(), self.in_flight.get(&addr));
         self.reindex(addr, &facts);
         self.setbacks.remove(&addr);
-        self.changes.push(Change::Claim(addr, before));
+        self.tell(Change::Claim(addr, before));
         self.settle(addr);
     }
 
     /// Updates the indexes from the claim on an address and the call in flight about it.
     fn reindex(&mut self, addr: IpAddr, before: &index::Facts) {
         let after = index::facts(self.claims.get(&addr), self.in_flight.get(&addr));
-        self.indexes.replace(addr, before, &after, &mut self.changes);
+        for change in self.indexes.replace(addr, before, &after) {
+            if let Change::Given(_, namespace) | Change::Returned(_, namespace) = &change {
+                self.externals.recheck(namespace);
+            }
+            self.tell(change);
+        }
     }
 
     /// Updates the book with what is known of one address.
@@ -157,9 +202,9 @@ impl Ledger {
             self.book.take(addr);
             self.count_for_giver(addr);
         } else if self.book.release(addr) {
-            self.changes.push(Change::Freed(addr));
+            self.tell(Change::Freed(addr));
         }
-        self.changes.push(Change::Settled(addr));
+        self.tell(Change::Settled(addr));
     }
 
     /// Counts an address as used in the pool that gave it. If no pools overlap, that is the one pool
@@ -171,9 +216,18 @@ impl Ledger {
         }
     }
 
-    /// Replaces all pools; returns those that share addresses with other pools.
-    pub(crate) fn set_pools(&mut self, pools: Vec<Pool>) -> BTreeMap<PoolName, BTreeSet<PoolName>> {
+    /// Replaces all pools, and the ranges from which the cluster gives `ClusterIPs`; returns the pools
+    /// that share addresses with other pools.
+    pub(crate) fn set_pools(
+        &mut self,
+        pools: Vec<Pool>,
+        cluster_ips: &AddrSet,
+    ) -> BTreeMap<PoolName, BTreeSet<PoolName>> {
+        if self.book.cluster_ips() != cluster_ips {
+            self.book.set_cluster_ips(cluster_ips.clone());
+        }
         self.book.replace_pools(pools);
+        self.externals.recheck_all();
         let overlaps = self.book.overlaps();
         self.pools_overlap = !overlaps.is_empty();
         if self.pools_overlap {
@@ -186,8 +240,24 @@ impl Ledger {
     }
 
     /// The addresses of all claims that name a holder.
-    pub(crate) fn held(&self, holder: &HolderRef) -> impl DoubleEndedIterator<Item = &IpAddr> {
+    pub(crate) fn held<'a>(
+        &'a self,
+        holder: &HolderRef,
+    ) -> impl DoubleEndedIterator<Item = &'a IpAddr> + use<'a> {
         self.indexes.held.of(holder)
+    }
+
+    /// All claims that name a holder, the lowest address first.
+    pub(crate) fn claims_of<'a>(
+        &'a self,
+        holder: &HolderRef,
+    ) -> impl Iterator<Item = &'a Claim> + use<'a> {
+        self.held(holder).filter_map(|addr| self.claim(*addr))
+    }
+
+    /// Whether any claim names a holder.
+    pub(crate) fn has_holder(&self, holder: &HolderRef) -> bool {
+        self.indexes.held.has(holder)
     }
 
     /// The addresses of a Service, by its name.
@@ -197,7 +267,7 @@ impl Ledger {
 
     /// Whether a claim names a Service of this name.
     pub(crate) fn has_service(&self, key: &ObjectKey) -> bool {
-        self.indexes.held.has(&HolderRef::service(key))
+        self.has_holder(&HolderRef::service(key))
     }
 
     /// All holders that claims name.
@@ -251,18 +321,20 @@ impl Ledger {
         delay.holds(now).then_some(delay)
     }
 
-    /// Addresses whose release may be tried again from now on.
-    pub(crate) fn end_release_delays(&mut self, now: Now) -> Vec<IpAddr> {
+    /// Tells of addresses whose release may be tried again from now on.
+    fn end_release_delays(&mut self, now: Now) {
         let delays = self.setbacks.iter_mut();
         let ended = delays.filter_map(|(addr, setback)| {
             let ended = setback.release.as_mut().is_some_and(|delay| delay.end(now));
             ended.then_some(*addr)
         });
-        ended.collect()
+        for addr in ended.collect::<Vec<_>>() {
+            self.tell(Change::ReleaseDue(addr));
+        }
     }
 
     /// Ends the delays of all releases that failed.
-    pub(crate) fn retry_releases(&mut self) {
+    fn retry_releases(&mut self) {
         for delay in self.setbacks.values_mut().filter_map(|setback| setback.release.as_mut()) {
             delay.until = delay.until.map(|_| Duration::ZERO);
         }

@@ -4,6 +4,7 @@ mod absent;
 mod backoff;
 pub mod blind;
 mod call;
+mod cluster;
 mod engine;
 mod event;
 pub mod history;
@@ -16,13 +17,28 @@ mod object;
 pub mod permissions;
 pub mod readiness;
 pub mod services;
+mod shared;
+#[cfg(test)]
+mod sim;
 mod store;
 mod watch;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 pub use self::engine::Metrics;
-use self::{engine::Tools, history::History, leadership::Leadership, readiness::Readiness};
+use self::{
+    cluster::watch_all,
+    engine::{Desk, NEWS, Tools},
+    history::History,
+    leadership::Leadership,
+    ledger::Keeper,
+    readiness::Readiness,
+    services::KubeVip,
+    shared::Shared,
+};
 
 /// The dependencies of every controller.
 #[derive(Clone)]
@@ -36,14 +52,49 @@ pub struct Context {
     pub metrics: Metrics,
 }
 
-impl Context {
-    fn tools(&self) -> Tools {
-        Tools {
-            client: self.client.clone(),
-            instance: self.instance.clone(),
-            leadership: self.leadership.clone(),
-            history: self.history.clone(),
-            metrics: self.metrics.clone(),
+/// The controllers to run, each with its settings.
+#[derive(Default)]
+pub struct Controllers {
+    pub services: Option<(services::Settings, services::Metrics)>,
+    /// How long a claim waits for a `VirtualIP` that was missing when we started.
+    pub migration: Option<Duration>,
+}
+
+/// Runs controllers until `stop`, on one set of watches and one ledger.
+///
+/// The watches are registered with `context.readiness` at once, not when the future is first polled, so that
+/// the process never looks ready too early.
+pub fn run(
+    context: &Context,
+    controllers: Controllers,
+    stop: CancellationToken,
+) -> impl Future<Output = ()> + use<> {
+    let mut shared = Shared::default();
+    // First, so that in every round the others know the ledger as it is.
+    let mut desks: Vec<Box<dyn Desk>> = vec![Box::new(Keeper)];
+    let mut kube_vip = KubeVip::default();
+    if let Some((settings, metrics)) = controllers.services {
+        kube_vip = settings.kube_vip.clone();
+        desks.push(services::desk(settings, metrics, &mut shared.ledger));
+    }
+    if let Some(orphan_grace) = controllers.migration {
+        desks.push(migration::desk(orphan_grace, &mut shared.ledger));
+    }
+    let kinds: BTreeSet<_> = desks.iter().flat_map(|desk| desk.kinds()).copied().collect();
+    let (sender, news) = mpsc::channel(NEWS);
+    let watches = watch_all(context, &kinds, &kube_vip.place(), &sender);
+    let tools = Tools {
+        client: context.client.clone(),
+        instance: context.instance.clone(),
+        leadership: context.leadership.clone(),
+        history: context.history.clone(),
+        metrics: context.metrics.clone(),
+    };
+    let engine = engine::run(desks, shared, tools, news, stop);
+    async {
+        tokio::select! {
+            () = watches => {}
+            () = engine => {}
         }
     }
 }

@@ -16,6 +16,8 @@ pub(crate) enum Watched<K, V> {
     Present(K, Version, V),
     /// The object is gone, or no longer of the sort we keep.
     Gone(K, Version),
+    /// The kind is not installed, so there are no objects.
+    Unserved,
 }
 
 impl<K, V> Watched<K, V> {
@@ -26,6 +28,7 @@ impl<K, V> Watched<K, V> {
             Self::ListEnds => Watched::ListEnds,
             Self::Present(key, version, value) => Watched::Present(key, version, view(value)),
             Self::Gone(key, version) => Watched::Gone(key, version),
+            Self::Unserved => Watched::Unserved,
         }
     }
 }
@@ -87,6 +90,16 @@ pub(crate) enum Put<V> {
     Stale,
     /// It is now the newest, and replaced this.
     New(Option<V>),
+}
+
+impl<V> Put<V> {
+    /// The consequence of a new version, which replaced this value.
+    pub(crate) fn then<C>(self, consequence: impl FnOnce(Option<V>) -> C) -> Option<C> {
+        match self {
+            Self::Stale => None,
+            Self::New(old) => Some(consequence(old)),
+        }
+    }
 }
 
 /// A change of a store.
@@ -173,6 +186,16 @@ impl<K: Ord + Clone, V> Store<K, V> {
         None
     }
 
+    /// Takes in the answer to our own call that shows that the object, at this version, is not of the
+    /// sort we keep. Stale news of it is dropped until the watch has shown that, too.
+    pub(crate) fn left(&mut self, key: &K, version: Version) -> Option<V> {
+        if self.entries.get(key).is_none_or(|entry| version <= entry.version) {
+            return None;
+        }
+        self.set_tombstone(key, version, Until::WatchCaughtUp);
+        self.entries.remove(key).map(|entry| *entry.value)
+    }
+
     /// No call about the object is in flight any more, so no older answer can arrive.
     pub(crate) fn unpin(&mut self, key: &K) {
         if self.tombstones.get(key).is_some_and(|tombstone| tombstone.until == Until::CallEnded) {
@@ -198,6 +221,10 @@ impl<K: Ord + Clone, V> Store<K, V> {
                 Vec::new()
             }
             Watched::ListEnds => self.end_list(),
+            Watched::Unserved => {
+                self.begin_list();
+                self.end_list()
+            }
             Watched::Present(key, version, value) => {
                 match self.put(key.clone(), version, value, Source::Watch) {
                     Put::Stale => Vec::new(),

@@ -11,7 +11,7 @@ use landfall_controllers::history::{self, History};
 use landfall_controllers::leadership::{Leadership, leadership};
 use landfall_controllers::readiness::Readiness;
 use landfall_controllers::services::RepairMode;
-use landfall_controllers::{Context, Metrics, migration, services};
+use landfall_controllers::{Context, Controllers, Metrics, services};
 use prometheus_client::registry::Registry;
 use tracing::{info, warn};
 
@@ -112,46 +112,41 @@ pub async fn run(kubeconfig: Option<&Path>, args: &Operator, timing: Timing) -> 
     Ok(())
 }
 
-/// Starts the tasks that plan and apply, with empty memory.
+/// Starts all controllers, with empty memory.
 fn begin_work(
     supervisor: &mut Supervisor,
     context: &Context,
     args: &Operator,
     metrics: Option<&services::Metrics>,
 ) {
-    if let Some(metrics) = metrics {
-        let settings = services::Settings {
-            orphan_grace: args.orphan_grace,
-            repair: match args.repair {
-                Repair::Fix => RepairMode::Fix,
-                Repair::Report => RepairMode::Report,
-            },
-            kube_vip: args.kube_vip(),
-            tenancy: services::Tenancy {
-                hide_holders: args.hide_holders,
-                inherited_keys_share_everywhere: args.inherited_sharing
-                    == InheritedSharing::EveryNamespace,
-            },
-        };
-        let (context, metrics) = (context.clone(), metrics.since_now());
-        supervisor.add(Stage::Work, "services", |stop| {
-            // Boxed: all watches together make a large future.
-            let run = Box::pin(services::run(&context, settings, metrics, stop));
-            async {
-                run.await;
-                Ok::<_, Infallible>(())
-            }
-        });
-    }
-    if args.controllers.contains(&Controller::Migration) {
-        let (context, grace) = (context.clone(), args.orphan_grace);
-        supervisor.add(Stage::Work, "migration", |stop| {
-            let run = Box::pin(migration::run(context, grace, stop));
-            async {
-                run.await;
-                Ok::<_, Infallible>(())
-            }
-        });
+    let migrates = args.controllers.contains(&Controller::Migration);
+    let controllers = Controllers {
+        services: metrics.map(|metrics| (settings(args), metrics.since_now())),
+        migration: migrates.then_some(args.orphan_grace),
+    };
+    supervisor.add(Stage::Work, "controllers", |stop| {
+        // Boxed: all watches together make a large future.
+        let run = Box::pin(landfall_controllers::run(context, controllers, stop));
+        async {
+            run.await;
+            Ok::<_, Infallible>(())
+        }
+    });
+}
+
+fn settings(args: &Operator) -> services::Settings {
+    services::Settings {
+        orphan_grace: args.orphan_grace,
+        repair: match args.repair {
+            Repair::Fix => RepairMode::Fix,
+            Repair::Report => RepairMode::Report,
+        },
+        kube_vip: args.kube_vip(),
+        tenancy: services::Tenancy {
+            hide_holders: args.hide_holders,
+            inherited_keys_share_everywhere: args.inherited_sharing
+                == InheritedSharing::EveryNamespace,
+        },
     }
 }
 

@@ -37,7 +37,8 @@ const EVENTS_KEPT: usize = 512;
 #[derive(Debug)]
 pub(super) struct Lanes<E> {
     waiting: BTreeMap<(Lane, u8), VecDeque<E>>,
-    events: VecDeque<Box<Event>>,
+    /// Events with the names of the planners that asked for them.
+    events: VecDeque<(&'static str, Box<Event>)>,
     in_flight: BTreeMap<Lane, usize>,
     dropped: u64,
 }
@@ -57,7 +58,8 @@ impl<E> Default for Lanes<E> {
 #[derive(Debug, PartialEq)]
 pub(super) enum Next<E> {
     Effect(Lane, E),
-    Event(Box<Event>),
+    /// An event, and the name of the planner that asked for it.
+    Event(&'static str, Box<Event>),
 }
 
 impl<E> Lanes<E> {
@@ -65,12 +67,12 @@ impl<E> Lanes<E> {
         self.waiting.entry((lane, rank)).or_default().push_back(effect);
     }
 
-    pub(super) fn push_event(&mut self, event: Event) {
+    pub(super) fn push_event(&mut self, planner: &'static str, event: Event) {
         if self.events.len() >= EVENTS_KEPT {
             self.events.pop_front();
             self.dropped = self.dropped.saturating_add(1);
         }
-        self.events.push_back(Box::new(event));
+        self.events.push_back((planner, Box::new(event)));
     }
 
     /// The next effect of a lane that has room, the lowest rank first; else an event, if no call to the
@@ -94,10 +96,10 @@ impl<E> Lanes<E> {
                 return Some(Next::Effect(lane, effect));
             }
         }
-        self.pop_event().map(Next::Event)
+        self.pop_event().map(|(planner, event)| Next::Event(planner, event))
     }
 
-    fn pop_event(&mut self) -> Option<Box<Event>> {
+    fn pop_event(&mut self) -> Option<(&'static str, Box<Event>)> {
         let api_server_waits = self.waiting.keys().any(|(lane, _)| *lane == Lane::Kube);
         let in_flight = self.in_flight.entry(Lane::Event).or_default();
         if api_server_waits || *in_flight >= Lane::Event.width() {
@@ -149,7 +151,7 @@ mod tests {
     #[test]
     fn the_lowest_rank_goes_first_and_events_last() {
         let mut lanes = Lanes::default();
-        lanes.push_event(event("e"));
+        lanes.push_event("p", event("e"));
         for (rank, effect) in [(2, "take"), (1, "first look"), (1, "second look"), (0, "publish")] {
             lanes.push(Lane::Kube, rank, effect);
         }
@@ -157,7 +159,7 @@ mod tests {
         for expected in ["publish", "first look", "second look", "take"] {
             assert_eq!(lanes.pop(), Some(Next::Effect(Lane::Kube, expected)));
         }
-        assert_eq!(lanes.pop(), Some(Next::Event(Box::new(event("e")))));
+        assert_eq!(lanes.pop(), Some(Next::Event("p", Box::new(event("e")))));
         assert_eq!(lanes.pop(), None);
     }
 
@@ -165,11 +167,11 @@ mod tests {
     fn a_flood_of_events_keeps_the_newest() {
         let mut lanes = Lanes::<()>::default();
         for n in 0..EVENTS_KEPT + 3 {
-            lanes.push_event(event(&n.to_string()));
+            lanes.push_event("p", event(&n.to_string()));
         }
         assert_eq!(lanes.take_dropped(), 3);
         assert_eq!(lanes.take_dropped(), 0);
-        assert_eq!(lanes.pop_event(), Some(Box::new(event("3"))));
+        assert_eq!(lanes.pop_event(), Some(("p", Box::new(event("3")))));
     }
 
     #[test]

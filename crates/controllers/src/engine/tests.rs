@@ -78,7 +78,7 @@ type Reported = (&'static str, Result<(), Failure>, Duration);
 
 /// The planner's state that a test observes and sets.
 #[derive(Clone, Default)]
-struct Desk {
+struct Script {
     /// Effects that the planner asks for in its next round.
     to_ask: Arc<Mutex<Vec<Effect>>>,
     sent: Arc<Mutex<Vec<&'static str>>>,
@@ -87,7 +87,7 @@ struct Desk {
     reported: Arc<Notify>,
 }
 
-impl Desk {
+impl Script {
     fn ask(&self, effects: &[(&'static str, Lane, Does)]) {
         let effect = |(name, lane, does): &(&'static str, Lane, Does)| Effect {
             name,
@@ -118,29 +118,30 @@ impl Desk {
     }
 }
 
-impl Planner for Desk {
-    const NAME: &'static str = "desk";
-    type News = ();
+impl Planner for Script {
+    const NAME: &'static str = "script";
+    const KINDS: &'static [Kind] = &[];
     type Effect = Effect;
 
-    fn on_news(&mut self, (): ()) {}
-
-    fn on_report(&mut self, report: Report<Effect>, now: Now, _: &mut Plan<Effect>) {
-        let entry = (report.effect.name, report.result, now.uptime);
+    fn reported(&mut self, lent: Lent<'_>, report: Report<Effect>, _: &mut Plan<Effect>) {
+        let entry = (report.effect.name, report.result, lent.now.uptime);
         self.reports.lock().unwrap().push(entry);
         self.reported.notify_one();
     }
 
-    fn reconsider_all(&mut self) {}
-
-    fn plan(&mut self, _: Now, out: &mut Plan<Effect>) {
+    fn plan(&mut self, _: Lent<'_>, out: &mut Plan<Effect>) {
         *self.rounds.lock().unwrap() += 1;
         out.effects.append(&mut self.to_ask.lock().unwrap());
     }
 
-    fn next_due(&self) -> Option<Duration> {
+    fn next_due(&self, _: &Cluster, _: &Ledger) -> Option<Duration> {
         None
     }
+}
+
+/// An event of a watch that changes nothing, but makes the engine plan.
+fn nothing() -> News {
+    News::Namespaces(Watched::ListBegins)
 }
 
 /// A client that reaches nothing: the effects of these tests do not use it.
@@ -152,15 +153,15 @@ fn client() -> Client {
 }
 
 struct Running {
-    desk: Desk,
-    news: mpsc::Sender<()>,
+    script: Script,
+    news: mpsc::Sender<News>,
     stop: CancellationToken,
     engine: tokio::task::JoinHandle<()>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test itself waits for the task")]
 fn start(leadership: Leadership) -> Running {
-    let desk = Desk::default();
+    let script = Script::default();
     let (news, received) = mpsc::channel(NEWS);
     let stop = CancellationToken::new();
     let tools = Tools {
@@ -170,15 +171,21 @@ fn start(leadership: Leadership) -> Running {
         history: History::default(),
         metrics: Metrics::register(&mut Registry::default()),
     };
-    let engine = tokio::spawn(run(desk.clone(), tools, received, stop.clone()));
-    Running { desk, news, stop, engine }
+    let engine = tokio::spawn(run(
+        vec![Box::new(script.clone())],
+        Shared::default(),
+        tools,
+        received,
+        stop.clone(),
+    ));
+    Running { script, news, stop, engine }
 }
 
 impl Running {
     /// Lets the planner ask for these in its next round.
     async fn ask(&self, effects: &[(&'static str, Lane, Does)]) {
-        self.desk.ask(effects);
-        self.news.send(()).await.unwrap();
+        self.script.ask(effects);
+        self.news.send(nothing()).await.unwrap();
     }
 }
 
@@ -197,7 +204,7 @@ async fn calls_in_flight_may_end_when_the_engine_is_told_to_stop_but_not_for_eve
     ] {
         let running = start(Leadership::always());
         running.ask(&[("write", Lane::Kube, does.clone())]).await;
-        while running.desk.sent().is_empty() {
+        while running.script.sent().is_empty() {
             tokio::task::yield_now().await;
         }
         let began = Instant::now();
@@ -220,19 +227,19 @@ async fn a_standby_plans_nothing_and_a_deposed_leader_sends_nothing() {
     let running = start(leadership);
     running.ask(&[("write", Lane::Kube, Does::Answers)]).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(running.desk.rounds(), 0, "a standby");
+    assert_eq!(running.script.rounds(), 0, "a standby");
 
     setter.lead_until(Instant::now() + LONG);
-    running.desk.wait_for_reports(1).await;
-    assert_eq!(running.desk.sent(), ["write"]);
+    running.script.wait_for_reports(1).await;
+    assert_eq!(running.script.sent(), ["write"]);
 
     setter.stand_down();
-    running.news.send(()).await.unwrap();
+    running.news.send(nothing()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let rounds = running.desk.rounds();
+    let rounds = running.script.rounds();
     running.ask(&[("late", Lane::Kube, Does::Answers)]).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!((running.desk.rounds(), running.desk.sent()), (rounds, vec!["write"]));
+    assert_eq!((running.script.rounds(), running.script.sent()), (rounds, vec!["write"]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -244,13 +251,13 @@ async fn leadership_is_asked_at_the_write() {
     let mut effects = vec![slow; width];
     effects.push(("queued", Lane::Kube, Does::Answers));
     running.ask(&effects).await;
-    while running.desk.sent().len() < width {
+    while running.script.sent().len() < width {
         tokio::task::yield_now().await;
     }
     setter.stand_down();
-    running.desk.wait_for_reports(width + 1).await;
-    assert!(!running.desk.sent().contains(&"queued"));
-    let reports = running.desk.reports();
+    running.script.wait_for_reports(width + 1).await;
+    assert!(!running.script.sent().contains(&"queued"));
+    let reports = running.script.reports();
     let queued = reports.iter().find(|(name, ..)| *name == "queued").unwrap();
     assert_eq!(queued.1, Err(Failure::NotSent));
 }
@@ -262,9 +269,9 @@ async fn a_lane_that_hangs_holds_up_no_other() {
     for _ in 0..3 {
         running.ask(&[("write", Lane::Kube, Does::Answers)]).await;
     }
-    running.desk.wait_for_reports(3).await;
-    assert!(running.desk.reports().iter().all(|(name, ..)| *name == "write"));
-    let of_cloud = running.desk.sent().iter().filter(|name| **name == "cloud").count();
+    running.script.wait_for_reports(3).await;
+    assert!(running.script.reports().iter().all(|(name, ..)| *name == "write"));
+    let of_cloud = running.script.sent().iter().filter(|name| **name == "cloud").count();
     assert_eq!(of_cloud, 8, "no more than the lane is wide");
 }
 
@@ -272,8 +279,8 @@ async fn a_lane_that_hangs_holds_up_no_other() {
 async fn each_effect_has_a_deadline_of_its_own() {
     let running = start(Leadership::always());
     running.ask(&[("write", Lane::Kube, Does::Hangs), ("cloud", CLOUD, Does::Hangs)]).await;
-    running.desk.wait_for_reports(2).await;
-    let reports = running.desk.reports();
+    running.script.wait_for_reports(2).await;
+    let reports = running.script.reports();
     let ended: Vec<_> = reports.iter().map(|(name, _, at)| (*name, at.as_secs())).collect();
     assert_eq!(ended, [("write", 10), ("cloud", 300)]);
     for (name, result, _) in reports {
@@ -285,30 +292,26 @@ async fn each_effect_has_a_deadline_of_its_own() {
 async fn a_failure_is_reported_and_nothing_is_tried_twice() {
     let running = start(Leadership::always());
     running.ask(&[("write", Lane::Kube, Does::Fails(Failure::Conflict))]).await;
-    running.desk.wait_for_reports(1).await;
+    running.script.wait_for_reports(1).await;
     tokio::time::sleep(Duration::from_mins(10)).await;
-    assert_eq!(running.desk.sent(), ["write"]);
-    assert_eq!(running.desk.reports()[0].1, Err(Failure::Conflict));
+    assert_eq!(running.script.sent(), ["write"]);
+    assert_eq!(running.script.reports()[0].1, Err(Failure::Conflict));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_nobody_takes_holds_up_no_write() {
-    struct Teller(Desk);
+    struct Teller(Script);
     impl Planner for Teller {
         const NAME: &'static str = "teller";
-        type News = ();
+        const KINDS: &'static [Kind] = &[];
         type Effect = Effect;
 
-        fn on_news(&mut self, (): ()) {}
-
-        fn on_report(&mut self, report: Report<Effect>, now: Now, out: &mut Plan<Effect>) {
-            self.0.on_report(report, now, out);
+        fn reported(&mut self, lent: Lent<'_>, report: Report<Effect>, out: &mut Plan<Effect>) {
+            Planner::reported(&mut self.0, lent, report, out);
         }
 
-        fn reconsider_all(&mut self) {}
-
-        fn plan(&mut self, now: Now, out: &mut Plan<Effect>) {
-            self.0.plan(now, out);
+        fn plan(&mut self, lent: Lent<'_>, out: &mut Plan<Effect>) {
+            Planner::plan(&mut self.0, lent, out);
             out.events.extend((0..10).map(|_| Event {
                 about: ObjectReference::default(),
                 action: "Test",
@@ -318,11 +321,11 @@ async fn an_event_that_nobody_takes_holds_up_no_write() {
             }));
         }
 
-        fn next_due(&self) -> Option<Duration> {
+        fn next_due(&self, _: &Cluster, _: &Ledger) -> Option<Duration> {
             None
         }
     }
-    let desk = Desk::default();
+    let script = Script::default();
     let (news, received) = mpsc::channel(NEWS);
     let stop = CancellationToken::new();
     let tools = Tools {
@@ -332,15 +335,16 @@ async fn an_event_that_nobody_takes_holds_up_no_write() {
         history: History::default(),
         metrics: Metrics::register(&mut Registry::default()),
     };
-    let engine = run(Teller(desk.clone()), tools, received, stop.clone());
+    let desk = Box::new(Teller(script.clone()));
+    let engine = run(vec![desk], Shared::default(), tools, received, stop.clone());
     let test = async {
         for _ in 0..3 {
-            desk.ask(&[("write", Lane::Kube, Does::Answers)]);
-            news.send(()).await.unwrap();
+            script.ask(&[("write", Lane::Kube, Does::Answers)]);
+            news.send(nothing()).await.unwrap();
         }
-        desk.wait_for_reports(3).await;
+        script.wait_for_reports(3).await;
         stop.cancel();
     };
     tokio::join!(engine, test);
-    assert_eq!(desk.sent(), ["write"; 3]);
+    assert_eq!(script.sent(), ["write"; 3]);
 }

@@ -19,6 +19,10 @@ impl HolderRef {
     pub(crate) fn service(key: &ObjectKey) -> Self {
         Self { kind: HolderKind::Service, key: key.clone() }
     }
+
+    pub(crate) fn virtual_ip(key: &ObjectKey) -> Self {
+        Self { kind: HolderKind::VirtualIp, key: key.clone() }
+    }
 }
 
 impl fmt::Display for HolderRef {

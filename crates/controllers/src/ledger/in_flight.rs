@@ -61,8 +61,8 @@ pub(crate) enum Outcome {
     Refused(Failure),
     /// The write may have happened or not; the claim will be read.
     Unknown,
-    /// A read is done. The holder, if any, waited for it.
-    Read(Option<HolderRef>),
+    /// A read is done.
+    Read,
     /// The live read of the holder forbade the release.
     Kept,
 }
@@ -171,6 +171,7 @@ impl Ledger {
             Write::Expire { version, .. } => return self.given_up(addr, *version, result, now),
             Write::Take { .. } | Write::Touch { .. } => {}
         }
+        self.note_blocked(&result);
         match result {
             Ok(Answer::Claim(claim)) => {
                 self.put(claim);
@@ -205,6 +206,7 @@ impl Ledger {
         result: Result<Answer, Failure>,
         now: Now,
     ) -> Outcome {
+        self.note_blocked(&result);
         match result {
             Ok(Answer::Released { .. }) => {
                 self.deleted(addr, version);
@@ -242,6 +244,24 @@ impl Ledger {
         }
     }
 
+    /// Notes whether a webhook without a backend refuses every write of a claim. When one has
+    /// succeeded, every refused write is worth another try.
+    fn note_blocked(&mut self, result: &Result<Answer, Failure>) {
+        match result {
+            Err(Failure::Blocked(message)) => {
+                self.blocked = Some(message.clone());
+                self.tell(Change::Blocked);
+            }
+            Ok(Answer::Claim(_) | Answer::Released { .. }) => {
+                if self.blocked.take().is_some() {
+                    self.retry_releases();
+                    self.tell(Change::Unblocked);
+                }
+            }
+            Ok(Answer::NoClaim | Answer::Kept) | Err(_) => {}
+        }
+    }
+
     fn read(
         &mut self,
         addr: IpAddr,
@@ -267,7 +287,8 @@ impl Ledger {
             }
         }
         self.end(addr);
-        Outcome::Read(for_whom)
+        self.tell(Change::Read(addr, for_whom));
+        Outcome::Read
     }
 
     fn deleted(&mut self, addr: IpAddr, version: Version) {
@@ -291,7 +312,7 @@ impl Ledger {
             return;
         }
         self.settle(addr);
-        self.changes.push(Change::Ended(addr));
+        self.tell(Change::Ended(addr));
     }
 
     /// Schedules a read of a claim after a write of it conflicted. One conflict can happen to any

@@ -76,16 +76,11 @@ pub(super) fn facts(claim: Option<&Claim>, in_flight: Option<&InFlight>) -> Fact
 }
 
 impl Indexes {
-    /// Replaces the index entries of an address.
-    pub(super) fn replace(
-        &mut self,
-        addr: IpAddr,
-        before: &Facts,
-        after: &Facts,
-        changes: &mut Vec<Change>,
-    ) {
+    /// Replaces the index entries of an address; returns what that changes for quotas.
+    pub(super) fn replace(&mut self, addr: IpAddr, before: &Facts, after: &Facts) -> Vec<Change> {
+        let mut changes = Vec::new();
         if before == after {
-            return;
+            return changes;
         }
         for holder in gone(&before.held, &after.held) {
             self.held.remove(holder, &addr);
@@ -128,6 +123,7 @@ impl Indexes {
             self.given.insert((pool.clone(), namespace.clone()), addr);
             changes.push(Change::Given(pool.clone(), namespace.clone()));
         }
+        changes
     }
 }
 

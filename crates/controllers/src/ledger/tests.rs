@@ -37,10 +37,23 @@ fn stored(claim: &Claim, version: u64) -> Claim {
 fn ledger() -> Ledger {
     let mut ledger = Ledger::default();
     let blocks = ["10.0.0.0-10.0.0.9".parse().unwrap()];
-    ledger.set_pools(vec![Pool::new(PoolName::new(POOL), blocks, [])]);
+    ledger.set_pools(vec![Pool::new(PoolName::new(POOL), blocks, [])], &AddrSet::new());
     ledger.observe(Watched::ListBegins);
     ledger.observe(Watched::ListEnds);
     ledger
+}
+
+/// A ledger whose changes are read.
+fn read() -> (Ledger, Reader) {
+    let mut ledger = ledger();
+    let reader = ledger.reader();
+    (ledger, reader)
+}
+
+/// The changes since the last call.
+fn told(ledger: &mut Ledger, reader: Reader) -> Vec<Change> {
+    let changes = ledger.take_changes(reader).into_iter();
+    changes.map(|change| Arc::into_inner(change).unwrap()).collect()
 }
 
 fn count(ledger: &Ledger) -> usize {
@@ -49,21 +62,21 @@ fn count(ledger: &Ledger) -> usize {
 
 #[test]
 fn an_address_is_taken_and_counted_from_the_moment_it_is_planned() {
-    let mut ledger = ledger();
+    let (mut ledger, reader) = read();
     let write = ledger.take(claim(1, "shop/web"));
     assert!(ledger.book.is_taken(ip(1)) && ledger.is_in_flight(ip(1)));
     assert_eq!((count(&ledger), ledger.claim(ip(1))), (1, None));
     let given = Change::Given(PoolName::new(POOL), "shop".to_owned());
-    assert_eq!(ledger.take_changes(), [given, Change::Settled(ip(1))]);
+    assert_eq!(told(&mut ledger, reader), [given, Change::Settled(ip(1))]);
 
     let answer = Ok(Answer::Claim(stored(&claim(1, "shop/web"), 5)));
     assert_eq!(ledger.written(&write, None, answer, at(1)), Outcome::Done);
     assert_eq!((count(&ledger), ledger.is_in_flight(ip(1))), (1, false));
     assert!(ledger.has_service(&ObjectKey::new("shop", "web")));
-    let changes = ledger.take_changes();
+    let changes = told(&mut ledger, reader);
     assert!(!changes.iter().any(|change| matches!(change, Change::Given(..) | Change::Freed(_))));
     ledger.observe(Watched::Present(ip(1), Version(5), stored(&claim(1, "shop/web"), 5)));
-    assert_eq!(ledger.take_changes(), [], "the echo tells nothing new");
+    assert_eq!(told(&mut ledger, reader), [], "the echo tells nothing new");
 }
 
 #[test]
@@ -97,7 +110,7 @@ fn the_holder_of_a_lost_write_waits_until_a_read_tells_what_happened() {
         (Answer::Claim(stored(&claim(1, "shop/web"), 5)), 1),
         (Answer::Claim(stored(&claim(1, "other/web"), 5)), 0),
     ] {
-        let mut ledger = ledger();
+        let (mut ledger, reader) = read();
         let (web, lost) = (ObjectKey::new("shop", "web"), Failure::Unknown("lost".into()));
         let waiter = Some(HolderRef::service(&web));
         let write = ledger.take(claim(1, "shop/web"));
@@ -110,7 +123,8 @@ fn the_holder_of_a_lost_write_waits_until_a_read_tells_what_happened() {
         assert_eq!(count(&ledger), 1, "it still may have happened");
         let reads = ledger.read_due(at(20));
         let outcome = ledger.written(&reads[0], None, Ok(answer), at(20));
-        assert_eq!((outcome, count(&ledger)), (Outcome::Read(waiter), left));
+        assert_eq!((outcome, count(&ledger)), (Outcome::Read, left));
+        assert!(told(&mut ledger, reader).contains(&Change::Read(ip(1), waiter)));
         assert!(!ledger.is_in_flight(ip(1)));
     }
 }
@@ -127,7 +141,7 @@ fn a_list_during_a_call_has_the_claim_read_when_the_call_has_ended() {
 
 #[test]
 fn holders_count_for_quotas_and_sharing_until_the_last_of_them_left() {
-    let mut ledger = ledger();
+    let (mut ledger, reader) = read();
     let sharing = |key: &str| HolderEntry {
         terms: Some(Terms { key: Some("k".to_owned()), ..Terms::default() }.into()),
         ..holder(key)
@@ -137,15 +151,15 @@ fn holders_count_for_quotas_and_sharing_until_the_last_of_them_left() {
     ledger.observe(Watched::Present(ip(1), Version(5), stored(&both, 5)));
     assert_eq!((count(&ledger), ledger.under_sharing_key("k").count()), (1, 1));
     let one = both.held_by(vec![dns]);
-    ledger.take_changes();
+    told(&mut ledger, reader);
     ledger.observe(Watched::Present(ip(1), Version(6), stored(&one, 6)));
     assert_eq!((count(&ledger), ledger.under_sharing_key("k").count()), (1, 1));
     assert!(!ledger.has_service(&web.key));
-    ledger.take_changes();
+    told(&mut ledger, reader);
     ledger.observe(Watched::Gone(ip(1), Version(7)));
     assert_eq!((count(&ledger), ledger.under_sharing_key("k").count()), (0, 0));
     assert_eq!(
-        ledger.take_changes(),
+        told(&mut ledger, reader),
         [
             Change::Returned(PoolName::new(POOL), "shop".to_owned()),
             Change::Claim(ip(1), Some(stored(&one, 6))),
@@ -175,7 +189,7 @@ fn an_address_that_is_given_up_counts_until_it_is() {
 
 #[test]
 fn a_release_that_is_forbidden_is_tried_less_and_less_often() {
-    let mut ledger = ledger();
+    let (mut ledger, reader) = read();
     let known = stored(&claim(1, "shop/web"), 5);
     ledger.observe(Watched::Present(ip(1), Version(5), known.clone()));
     for wait in [250, 500, 1000] {
@@ -184,8 +198,11 @@ fn a_release_that_is_forbidden_is_tried_less_and_less_often() {
         let until = Duration::from_secs(10) + Duration::from_millis(wait);
         assert_eq!(ledger.release_delay(ip(1), at(10)).unwrap().until, Some(until));
     }
-    assert_eq!(ledger.end_release_delays(at(20)), [ip(1)]);
-    assert!(ledger.end_release_delays(at(20)).is_empty());
+    told(&mut ledger, reader);
+    ledger.end_release_delays(at(20));
+    assert_eq!(told(&mut ledger, reader), [Change::ReleaseDue(ip(1))]);
+    ledger.end_release_delays(at(20));
+    assert_eq!(told(&mut ledger, reader), []);
     ledger.give_up(&known, &known.holders()[0], &Then::Free);
     ledger.given_up(ip(1), Version(5), Ok(Answer::Kept), at(20));
     ledger.observe(Watched::Present(ip(1), Version(6), stored(&known, 6)));
@@ -194,7 +211,7 @@ fn a_release_that_is_forbidden_is_tried_less_and_less_often() {
 
 #[test]
 fn a_reservation_is_kept_for_its_service_until_it_ends() {
-    let mut ledger = ledger();
+    let (mut ledger, reader) = read();
     let end = Timestamp::from_second(60).unwrap();
     let reservation = Reservation {
         kind: HolderKind::Service,
@@ -206,11 +223,14 @@ fn a_reservation_is_kept_for_its_service_until_it_ends() {
     let known = stored(&claim(1, "shop/web"), 5);
     let kept = Then::RetainIfGone(reservation).leaves(&known, &known.holders()[0]).unwrap();
     ledger.observe(Watched::Present(ip(1), Version(5), known.clone()));
-    ledger.take_changes();
+    told(&mut ledger, reader);
     ledger.observe(Watched::Present(ip(1), Version(6), stored(&kept, 6)));
     let pool = PoolName::new(POOL);
     let returned = Change::Returned(pool.clone(), "shop".to_owned());
-    assert!(ledger.take_changes().contains(&returned), "the namespace can give it up for another");
+    assert!(
+        told(&mut ledger, reader).contains(&returned),
+        "the namespace can give it up for another"
+    );
     assert_eq!(ledger.kept_for("shop", Some("web")).collect::<Vec<_>>(), [&ip(1)]);
     assert_eq!((ledger.retained(&pool, "shop"), count(&ledger)), ((1, Some(ip(1))), 1));
     assert_eq!(ledger.expire_due(at(10)), []);

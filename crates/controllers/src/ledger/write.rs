@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{
     call::{Failure, creating, deleting, failure, found, guarded, patching},
-    engine::Floor,
     object::Version,
 };
 
@@ -41,25 +40,7 @@ impl Write {
         }
     }
 
-    pub(crate) const fn label(&self) -> &'static str {
-        match self {
-            Self::Take { .. } => "take",
-            Self::Touch { .. } => "touch",
-            Self::Expire { .. } => "expire",
-            Self::Read { .. } => "look",
-        }
-    }
-
-    pub(crate) fn floor(&self) -> Floor {
-        match self {
-            Self::Take { .. } => Floor::NewestClaim,
-            Self::Touch { claim } => Floor::Version(claim.version),
-            Self::Read { known, .. } => known.map_or(Floor::None, Floor::Version),
-            Self::Expire { .. } => Floor::None,
-        }
-    }
-
-    pub(crate) async fn perform(&self, client: &Client) -> Result<Answer, Failure> {
+    pub(super) async fn send(&self, client: &Client) -> Result<Answer, Failure> {
         let claims: Api<IP> = Api::all(client.clone());
         match self {
             Self::Take { claim } => {

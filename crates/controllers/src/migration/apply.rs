@@ -8,12 +8,13 @@ use landfall_api::{VirtualIP, VirtualIPStatus};
 use serde_json::{Value, json};
 
 use super::{
-    effect::{Answer, Step},
-    observe,
+    effect::{Answer, Services, Step},
     world::is_clone,
 };
 use crate::{
     call::{Failure, creating, deleting, failure, found, guarded, patching},
+    cluster::{Seen, service, virtual_ip},
+    engine::Call as _,
     ledger::{self, Claim, Held, Live, LiveHolder, Then, Write},
     object::ObjectKey,
 };
@@ -34,15 +35,17 @@ struct Applier<'a> {
 impl Applier<'_> {
     async fn call(&self, vip: &ObjectKey, effect: &Step) -> Result<Answer, Failure> {
         match effect {
+            Step::Look { target, copy } => {
+                let (target, copy) = tokio::try_join!(self.live(target), self.live(copy))?;
+                Ok(Answer::Services(Box::new(Services { target, copy })))
+            }
             Step::Status { version, status, .. } => {
                 let patch = guarded(*version, json!({ "status": fields(status) }));
-                virtual_ip(
-                    self.virtual_ips(vip).patch_status(vip.name(), &patching(), &patch).await,
-                )
+                updated(self.virtual_ips(vip).patch_status(vip.name(), &patching(), &patch).await)
             }
             Step::Finalizers { version, finalizers } => {
                 let patch = guarded(*version, json!({"metadata": {"finalizers": finalizers}}));
-                virtual_ip(self.virtual_ips(vip).patch(vip.name(), &patching(), &patch).await)
+                updated(self.virtual_ips(vip).patch(vip.name(), &patching(), &patch).await)
             }
             Step::Take { claim } => self.write(Write::Take { claim: claim.clone() }).await,
             Step::Pass { claim } | Step::EndReservation { claim } => {
@@ -51,37 +54,41 @@ impl Applier<'_> {
             Step::Release { claim, copy } => self.release(vip, claim, copy).await,
             Step::Copy { copy } => {
                 let services = self.services(&ObjectKey::of(&copy.metadata));
-                service(services.create(&creating(), copy).await)
+                written(services.create(&creating(), copy).await)
             }
             Step::Align { copy, version, patch } => {
                 let patch = guarded(*version, patch.clone());
-                service(self.services(copy).patch(copy.name(), &patching(), &patch).await)
+                written(self.services(copy).patch(copy.name(), &patching(), &patch).await)
             }
             Step::DropCopy { copy, uid } => {
                 match self.services(copy).delete(copy.name(), &deleting(uid, None)).await {
-                    Ok(either) => Ok(either
-                        .left()
-                        .filter(|left: &Service| left.metadata.deletion_timestamp.is_some())
-                        .map_or(Answer::ServiceGone, |left| {
-                            Answer::Service(Box::new(observe::service(left)))
-                        })),
-                    Err(error) => gone_is(Answer::ServiceGone, failure(&error)),
+                    Ok(_) => Ok(Answer::Seen(None)),
+                    Err(error) => gone_is(Answer::Seen(None), failure(&error)),
                 }
             }
             Step::Convert { service: key, version, addr } => {
                 let spec = json!({"type": "LoadBalancer", "loadBalancerIP": addr});
                 let patch = guarded(*version, json!({ "spec": spec }));
-                service(self.services(key).patch(key.name(), &patching(), &patch).await)
+                written(self.services(key).patch(key.name(), &patching(), &patch).await)
             }
             Step::StopAsking { service: key, version } => {
                 let patch = guarded(*version, json!({"spec": {"loadBalancerIP": null}}));
-                service(self.services(key).patch(key.name(), &patching(), &patch).await)
+                written(self.services(key).patch(key.name(), &patching(), &patch).await)
             }
         }
     }
 
     async fn write(&self, write: Write) -> Result<Answer, Failure> {
         write.perform(self.client).await.map(Answer::Ledger)
+    }
+
+    /// Reads a Service live, without `managedFields`, which are not used.
+    async fn live(&self, key: &ObjectKey) -> Result<Option<Box<Service>>, Failure> {
+        let live: Option<Service> = found(self.services(key).get(key.name()).await)?;
+        Ok(live.map(|mut object| {
+            object.metadata.managed_fields = None;
+            Box::new(object)
+        }))
     }
 
     async fn release(
@@ -128,7 +135,7 @@ impl LiveHolder for VirtualIpReader<'_> {
         let object = found(virtual_ips(client, key).get(key.name()).await)?;
         let uid = object.as_ref().and_then(|object| object.meta().uid.as_deref()).map(Arc::from);
         let readable = object.as_ref().is_none_or(|object| object.0.is_ok());
-        let named = object.and_then(observe::virtual_ip).filter(|vip| claim.is_of(vip));
+        let named = object.and_then(virtual_ip::read).filter(|vip| claim.is_of(vip));
         // An unreadable one may be the one that is named.
         if !readable || named.as_ref().is_some_and(|vip| !vip.deleting) {
             return Ok(Live { may_release: false, uid });
@@ -137,7 +144,7 @@ impl LiveHolder for VirtualIpReader<'_> {
         let copied = found(services.get(self.copy.name()).await)?;
         let in_use = copied.is_some_and(|copied| match &named {
             Some(vip) => is_clone(&copied, &vip.uid),
-            None => observe::external_ips(&copied).contains(&claim.addr),
+            None => service::read(&copied).external.contains(&claim.addr),
         });
         Ok(Live { may_release: !in_use, uid })
     }
@@ -161,12 +168,13 @@ fn fields(status: &VirtualIPStatus) -> Value {
     })
 }
 
-fn virtual_ip(written: kube::Result<DeserializeGuard<VirtualIP>>) -> Result<Answer, Failure> {
-    let written = written.map_err(|error| failure(&error))?;
-    Ok(Answer::VirtualIp(observe::virtual_ip(written)))
+fn updated(written: kube::Result<DeserializeGuard<VirtualIP>>) -> Result<Answer, Failure> {
+    let written = virtual_ip::read(written.map_err(|error| failure(&error))?);
+    // The watch shows one that cannot be read.
+    Ok(Answer::Seen(written.map(|view| Seen::VirtualIp(Box::new(view)))))
 }
 
-fn service(written: kube::Result<Service>) -> Result<Answer, Failure> {
-    let written = written.map_err(|error| failure(&error))?;
-    Ok(Answer::Service(Box::new(observe::service(written))))
+fn written(written: kube::Result<Service>) -> Result<Answer, Failure> {
+    let view = service::read(&written.map_err(|error| failure(&error))?);
+    Ok(Answer::Seen(Some(Seen::Service(Box::new(view)))))
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use landfall_api::{HolderKind, Use};
 use landfall_ipam::PoolName;
 
-use super::view::{MappingView, VirtualIpView};
+use crate::cluster::virtual_ip::{MappingView, VirtualIpView};
 use crate::{
     ledger::{Claim, HolderEntry, Reservation, Tenure},
     object::{ObjectKey, Version},

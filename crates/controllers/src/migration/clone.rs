@@ -11,7 +11,8 @@ use landfall_api::VirtualIP;
 use landfall_ipam::Family;
 use serde_json::{Map, Value, json};
 
-use super::{view::VirtualIpView, world::is_headless};
+use super::world::is_headless;
+use crate::cluster::virtual_ip::VirtualIpView;
 
 const TYPE: &str = "ClusterIP";
 

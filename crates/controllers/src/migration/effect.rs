@@ -7,12 +7,13 @@ use kube::Client;
 use landfall_api::VirtualIPStatus;
 use serde_json::Value;
 
-use super::{apply::apply, view::VirtualIpView};
+use super::apply::apply;
 use crate::{
     call::Failure,
+    cluster::Seen,
     engine::Call,
     event::Event,
-    ledger::{self, Claim},
+    ledger::{self, Claim, Write},
     object::{ObjectKey, Version},
 };
 
@@ -26,6 +27,8 @@ pub(super) struct Effect {
 /// One step of a `VirtualIP`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
+    /// Read its Services live, before the next step is decided.
+    Look { target: ObjectKey, copy: ObjectKey },
     /// Write its status at exactly this version, and an event if there is one.
     Status { version: Version, status: VirtualIPStatus, event: Option<Box<Event>> },
     /// Write its finalizers at exactly this version.
@@ -69,7 +72,14 @@ impl Call for Effect {
     }
 
     fn matters_to_users(&self) -> bool {
-        true
+        !matches!(self.step, Step::Look { .. })
+    }
+
+    fn take_seen(answer: &mut Answer) -> Option<Seen> {
+        match answer {
+            Answer::Seen(seen) => seen.take(),
+            Answer::Services(_) | Answer::Ledger(_) => None,
+        }
     }
 
     async fn perform(&self, client: &Client) -> Result<Answer, Failure> {
@@ -80,6 +90,7 @@ impl Call for Effect {
 impl Step {
     pub(super) const fn label(&self) -> &'static str {
         match self {
+            Self::Look { .. } => "look",
             Self::Status { .. } => "status",
             Self::Finalizers { .. } => "finalizers",
             Self::Take { .. } => "take",
@@ -97,6 +108,7 @@ impl Step {
     /// What failed if this was refused, as the beginning of a sentence.
     pub(super) const fn refused(&self) -> &'static str {
         match self {
+            Self::Look { .. } => "could not read the service",
             Self::Status { .. } | Self::Finalizers { .. } => "could not update the VirtualIP",
             Self::Take { .. } | Self::Pass { .. } | Self::EndReservation { .. } => {
                 "could not write the IP object"
@@ -115,7 +127,27 @@ impl Step {
             | Self::Pass { claim }
             | Self::EndReservation { claim }
             | Self::Release { claim, .. } => Some(claim.addr),
-            Self::Status { .. }
+            Self::Look { .. }
+            | Self::Status { .. }
+            | Self::Finalizers { .. }
+            | Self::Copy { .. }
+            | Self::Align { .. }
+            | Self::DropCopy { .. }
+            | Self::Convert { .. }
+            | Self::StopAsking { .. } => None,
+        }
+    }
+
+    /// The write of a claim, unless it is a release.
+    pub(super) fn write(&self) -> Option<Write> {
+        match self {
+            Self::Take { claim } => Some(Write::Take { claim: claim.clone() }),
+            Self::Pass { claim } | Self::EndReservation { claim } => {
+                Some(Write::Touch { claim: claim.clone() })
+            }
+            Self::Look { .. }
+            | Self::Release { .. }
+            | Self::Status { .. }
             | Self::Finalizers { .. }
             | Self::Copy { .. }
             | Self::Align { .. }
@@ -153,13 +185,20 @@ impl Reason {
     }
 }
 
+/// The Services of a `VirtualIP`, as they were read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Services {
+    /// The one that has or will have the address.
+    pub target: Option<Box<Service>>,
+    /// The one with the name of the copy.
+    pub copy: Option<Box<Service>>,
+}
+
 /// The answer to a successful call.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    /// `None` if the answer could not be read; the watch will show it.
-    VirtualIp(Option<VirtualIpView>),
+    Services(Box<Services>),
     Ledger(ledger::Answer),
-    Service(Box<Service>),
-    /// The Service is deleted, or was gone already.
-    ServiceGone,
+    /// What it shows of a watched object, until the engine has taken that in.
+    Seen(Option<Seen>),
 }

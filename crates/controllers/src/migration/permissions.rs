@@ -1,6 +1,9 @@
 //! The permissions that the migration needs, beside the code that needs them.
 
-use crate::permissions::{Role, Rule};
+use crate::{
+    kinds::MAPPINGS,
+    permissions::{Role, Rule},
+};
 
 /// Rules for the whole cluster, on top of those of [`crate::services`]: to read the old kinds, and to
 /// write problems into their status.
@@ -9,7 +12,7 @@ pub const CLUSTER: &[Rule] = &[
         groups: &["apiextensions.k8s.io"],
         resources: &["customresourcedefinitions"],
         verbs: &["list", "watch"],
-        names: &[super::MAPPINGS],
+        names: &[MAPPINGS],
     },
     Rule {
         groups: &["paas.org"],

@@ -15,12 +15,15 @@ use landfall_api::{
 
 use super::{
     effect::{Reason, Step},
-    view::{CLONE_SUFFIX, MappingView, VirtualIpView},
-    world::World,
+    world::{World, is_shown},
 };
 use crate::{
+    cluster::{
+        Cluster,
+        virtual_ip::{CLONE_SUFFIX, MappingView, VirtualIpView},
+    },
     event::{self, Event},
-    ledger::Claim,
+    ledger::{Claim, HolderRef, Ledger},
     object::ObjectKey,
 };
 
@@ -31,7 +34,7 @@ mod migrate;
 mod tests;
 
 /// The next step, if there is one.
-pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
+pub(super) fn plan(world: World<'_>, vip: &VirtualIpView) -> Option<Step> {
     if vip.deleting {
         return delete(world, vip);
     }
@@ -46,26 +49,22 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
     expose::plan(world, vip)
 }
 
-/// The release of a claim on one of these addresses that a `VirtualIP` of this name left when it was
-/// deleted or replaced, if no Service shows the address any more.
-pub(super) fn left_over<'a>(
-    world: &World,
-    key: &ObjectKey,
-    addrs: impl IntoIterator<Item = &'a IpAddr>,
-) -> Option<Step> {
-    let now = world.virtual_ips.get(key);
-    let mut claims = addrs.into_iter().filter_map(|addr| world.claims.get(addr));
+/// The release of a claim that a `VirtualIP` of this name left when it was deleted or replaced, if no
+/// Service shows the address any more.
+pub(super) fn left_over(cluster: &Cluster, ledger: &Ledger, key: &ObjectKey) -> Option<Step> {
+    let now = cluster.virtual_ips.get(key);
+    let mut claims = ledger.claims_of(&HolderRef::virtual_ip(key));
     let claim = claims.find(|claim| {
         claim.named_virtual_ip() == Some(key)
             && !now.is_some_and(|vip| claim.is_of(vip))
-            && !world.is_shown(claim.addr)
+            && !is_shown(ledger, claim.addr)
     })?;
     let copy = ObjectKey::new(key.namespace(), &format!("{}{CLONE_SUFFIX}", key.name()));
     Some(Step::Release { claim: claim.clone(), copy })
 }
 
 /// Undoes the work for a `VirtualIP`: first the copy, then the claim, then the finalizers.
-fn delete(world: &World, vip: &VirtualIpView) -> Option<Step> {
+fn delete(world: World<'_>, vip: &VirtualIpView) -> Option<Step> {
     if !vip.is_held() {
         return None;
     }
@@ -141,9 +140,11 @@ pub(super) fn refused(vip: &VirtualIpView, step: &Step, reply: &str) -> Option<S
 }
 
 /// The mapping that gave its address, else the one that covers it.
-fn mapping<'a>(world: &'a World, vip: &VirtualIpView, addr: IpAddr) -> Option<&'a MappingView> {
+fn mapping<'a>(world: World<'a>, vip: &VirtualIpView, addr: IpAddr) -> Option<&'a MappingView> {
     let named = vip.status.gsm.as_deref();
-    named.and_then(|name| world.mappings.get(&name.into())).or_else(|| world.mapping_of(addr))
+    named
+        .and_then(|name| world.cluster.mappings.get(&name.into()))
+        .or_else(|| world.mapping_of(addr))
 }
 
 /// The message that another holder has the address.

@@ -1,46 +1,40 @@
-//! The migration planner: known objects, marked `VirtualIPs`, calls in flight, and refusals.
+//! The migration planner: marked `VirtualIPs`, their calls in flight, and refusals.
 //!
-//! One task owns it. News goes in, effects come out, reports go in again; each `VirtualIP` has at most
-//! one call in flight, so its steps cannot overtake each other.
+//! Each `VirtualIP` has at most one call in flight, so its steps cannot overtake each other. Before each
+//! step its Services are read live, because the watch keeps less of them than a copy needs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    sync::Arc,
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::Service;
-use landfall_ipam::PoolName;
+use landfall_api::HolderKind;
 
 use super::{
-    effect::{Answer, Effect, Step},
-    observe, plan,
-    view::{MappingView, VirtualIpView},
-    world::{World, shows},
+    effect::{Answer, Effect, Services, Step},
+    plan,
+    world::World,
 };
 use crate::{
     absent::Absent,
     backoff::Backoff,
     call::Failure,
-    engine::{Now, Report},
-    event::Event,
-    ledger::{self, Claim},
-    object::{ObjectKey, Version},
-    services::view::PoolView,
-    store::{Change, Put, Source, Watched},
+    cluster::{Change, Cluster, Kind, virtual_ip::VirtualIpView},
+    engine::{self, Lent, Now, Plan, Report},
+    index::Index,
+    ledger::{self, Change as LedgerChange, Claim, HolderEntry, HolderRef, Ledger, Reader, Then},
+    object::ObjectKey,
 };
 
-/// An event of a watch, for the planner.
-#[derive(Debug)]
-pub(super) enum News {
-    VirtualIps(Watched<ObjectKey, VirtualIpView>),
-    /// The kind is not installed.
-    NoVirtualIps,
-    Mappings(Watched<Arc<str>, MappingView>),
-    Groups(Watched<PoolName, Box<PoolView>>),
-    Claims(Watched<IpAddr, Claim>),
-    Services(Watched<ObjectKey, Box<Service>>),
+/// The stage of a `VirtualIP` between two steps.
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Idle,
+    InFlight,
+    /// Its Services were read for the next step.
+    Read(Box<Services>),
 }
 
 /// When to try again, and the API server's message if it refused.
@@ -50,71 +44,69 @@ struct Setback {
     message: Option<String>,
 }
 
+/// Everything that is in flight or due for one `VirtualIP`.
 #[derive(Debug, Default)]
+struct Progress {
+    stage: Stage,
+    setback: Option<Setback>,
+}
+
+/// Decides the next step of each `VirtualIP`.
+#[derive(Debug)]
 pub(super) struct Planner {
-    world: World,
+    /// Its place in the changes of the ledger.
+    reader: Reader,
     /// `VirtualIPs` to decide about.
     dirty: BTreeSet<ObjectKey>,
-    /// The claim or Service that each `VirtualIP`'s call in flight is about.
-    calls: BTreeMap<ObjectKey, (Option<IpAddr>, Option<ObjectKey>)>,
-    setbacks: BTreeMap<ObjectKey, Setback>,
-    /// The addresses whose claims name each `VirtualIP`, whether it exists or not.
-    named: BTreeMap<ObjectKey, BTreeSet<IpAddr>>,
+    progress: BTreeMap<ObjectKey, Progress>,
+    /// `VirtualIPs` by the Services that they expose and by the copies of those.
+    by_service: Index<ObjectKey, ObjectKey>,
+    /// `VirtualIPs` by their addresses; `None` for those without one.
+    by_addr: Index<Option<IpAddr>, ObjectKey>,
     /// `VirtualIPs` that claims name and that do not exist.
     absent: Absent,
 }
 
 impl Planner {
-    pub(super) fn new(orphan_grace: Duration) -> Self {
-        Self { absent: Absent::new(orphan_grace), ..Self::default() }
-    }
-
-    /// Decides about everything again, as after gaining leadership.
-    pub(super) fn reconsider_all(&mut self) {
-        self.dirty.extend(self.world.virtual_ips.keys().cloned());
-        self.dirty.extend(self.named.keys().cloned());
-    }
-
-    /// The uptime at which there is something to do even without news.
-    pub(super) fn next_due(&self) -> Option<Duration> {
-        let setbacks = self.setbacks.values().filter_map(|setback| setback.delay.until);
-        setbacks.chain(self.absent.next_due()).min()
-    }
-
-    /// Plans what to do now. Each effect counts as in flight until its report comes in.
-    pub(super) fn plan(&mut self, now: Now) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        if !self.world.has_listed() {
-            return effects;
+    pub(super) fn new(orphan_grace: Duration, ledger: &mut Ledger) -> Self {
+        Self {
+            reader: ledger.reader(),
+            dirty: BTreeSet::new(),
+            progress: BTreeMap::new(),
+            by_service: Index::default(),
+            by_addr: Index::default(),
+            absent: Absent::new(orphan_grace),
         }
-        for (key, setback) in &mut self.setbacks {
-            if setback.delay.until.is_some() && !setback.delay.holds(now) {
-                setback.delay.until = None;
-                self.dirty.insert(key.clone());
-            }
-        }
-        self.dirty.extend(self.absent.give_up(now));
-        while let Some(key) = self.dirty.pop_first() {
-            if self.calls.contains_key(&key) {
-                continue; // its report marks it again
-            }
-            if let Some(step) = self.next(&key, now) {
-                self.calls.insert(key.clone(), about(&step));
-                effects.push(Effect { vip: key, step });
-            }
-        }
-        effects
     }
 
-    fn next(&mut self, key: &ObjectKey, now: Now) -> Option<Step> {
-        let setback = self.setbacks.get(key).filter(|setback| setback.delay.holds(now));
-        let left_over = || plan::left_over(&self.world, key, self.named.get(key)?);
-        let Some(vip) = self.world.virtual_ips.get(key) else {
-            let waits = self.named.contains_key(key) && self.absent.in_grace(key, now);
+    fn next(
+        &mut self,
+        cluster: &Cluster,
+        ledger: &Ledger,
+        key: &ObjectKey,
+        now: Now,
+    ) -> Option<Step> {
+        let progress = self.progress.get_mut(key);
+        let read = progress.map(|progress| std::mem::take(&mut progress.stage));
+        let setback = self.progress.get(key).and_then(|progress| progress.setback.as_ref());
+        let setback = setback.filter(|setback| setback.delay.holds(now));
+        let Some(vip) = cluster.virtual_ips.get(key) else {
+            let named = ledger.has_holder(&HolderRef::virtual_ip(key));
+            let waits = named && self.absent.in_grace(key, now);
+            let left_over = || plan::left_over(cluster, ledger, key);
             return if waits || setback.is_some() { None } else { left_over() };
         };
+        let services = match read {
+            Some(Stage::Read(services)) => services,
+            _ if setback.is_some_and(|setback| setback.message.is_none()) => return None,
+            Some(Stage::Idle | Stage::InFlight) | None => {
+                return Some(Step::Look { target: vip.target(), copy: vip.clone_key() });
+            }
+        };
+        let world = World { cluster, ledger, services: &services };
         // A replaced `VirtualIP` is not waited for: its uid never comes back.
-        let step = plan::plan(&self.world, vip).or_else(left_over)?;
+        let step = plan::plan(world, vip);
+        let step = step.or_else(|| plan::left_over(cluster, ledger, key))?;
         match setback {
             None => Some(step),
             Some(Setback { message: Some(message), .. }) => plan::refused(vip, &step, message),
@@ -122,283 +114,265 @@ impl Planner {
         }
     }
 
-    /// Takes in the report of an effect; returns an event that is due now.
-    pub(super) fn on_report(&mut self, report: Report<Effect>, now: Now) -> Option<Event> {
-        let Report { effect: Effect { vip: key, step }, result } = report;
-        let (addr, service) = about(&step);
-        let written = result.is_ok();
-        match result {
-            Ok(answer) => {
-                let kept = matches!(answer, Answer::Ledger(ledger::Answer::Kept));
-                // Writing the status that reports a refusal does not end the refusal.
-                if !kept && !matches!(step, Step::Status { .. }) {
-                    self.setbacks.remove(&key);
-                }
-                self.take_in(&step, answer);
-                if kept {
-                    self.set_back(&key, None, Duration::ZERO, now);
-                }
-            }
-            Err(Failure::Refused(message) | Failure::Blocked(message)) => {
-                self.set_back(&key, Some(message), Duration::ZERO, now);
-            }
-            // Not sent, because we do not lead.
-            Err(Failure::NotSent) => {}
-            Err(failure) => self.set_back(&key, None, failure.asked_to_wait(), now),
-        }
-        self.calls.remove(&key);
-        if let Some(addr) = addr {
-            self.world.claims.unpin(&addr);
-        }
-        if let Some(service) = service {
-            self.world.services.unpin(&service);
-        }
-        self.dirty.insert(key);
-        if let Step::Status { event, .. } = step {
-            event.filter(|_| written).map(|event| *event)
-        } else {
-            None
-        }
-    }
-
     fn set_back(&mut self, key: &ObjectKey, message: Option<String>, wait: Duration, now: Now) {
-        let tries = self.setbacks.get(key).map_or(0, |setback| setback.delay.tries);
+        let progress = self.progress.entry(key.clone()).or_default();
+        let tries = progress.setback.as_ref().map_or(0, |setback| setback.delay.tries);
         let delay = Backoff::after(tries, now).at_least(wait, now);
-        self.setbacks.insert(key.clone(), Setback { delay, message });
+        progress.setback = Some(Setback { delay, message });
     }
 
-    /// Takes in the answer to a call. It may be older than what the watch has shown meanwhile, and the
-    /// stores can only tell while the call counts as in flight.
-    fn take_in(&mut self, step: &Step, answer: Answer) {
-        match answer {
-            // A `VirtualIP` that is no longer known was deleted meanwhile.
-            Answer::VirtualIp(Some(vip)) if self.world.virtual_ips.get(&vip.key).is_some() => {
-                let (key, version) = (vip.key.clone(), vip.version);
-                let put = self.world.virtual_ips.put(key.clone(), version, vip, Source::Own);
-                if let Put::New(_) = put {
-                    self.virtual_ip_put(&key);
-                }
-            }
-            Answer::Ledger(ledger::Answer::Claim(claim)) => {
-                let (addr, version) = (claim.addr, claim.version);
-                let put = self.world.claims.put(addr, version, claim, Source::Own);
-                if let Put::New(old) = put {
-                    self.claim_put(addr, old.as_ref());
-                }
-            }
-            Answer::Ledger(ledger::Answer::Released { .. }) => {
-                if let Step::Release { claim, .. } = step
-                    && let Some(old) = self.world.claims.deleted(&claim.addr, claim.version)
-                {
-                    self.claim_left(&old);
-                }
-            }
-            Answer::Service(service) => {
-                let key = ObjectKey::of(&service.metadata);
-                let version = Version::of(&service.metadata);
-                let put = self.world.services.put(key.clone(), version, *service, Source::Own);
-                if let Put::New(old) = put {
-                    self.service_put(&key, old.as_ref());
-                }
-            }
-            Answer::ServiceGone => {
-                if let Step::DropCopy { copy, .. } = step
-                    && let Some(known) = self.world.services.get(copy)
-                {
-                    let version = Version::of(&known.metadata);
-                    self.world.services.deleted(copy, version);
-                    self.wake_in(copy.namespace());
-                }
-            }
-            Answer::VirtualIp(_) | Answer::Ledger(_) => {}
+    fn end_setback(&mut self, key: &ObjectKey) {
+        if let Some(progress) = self.progress.get_mut(key) {
+            progress.setback = None;
         }
     }
 
-    /// Takes in an event of a watch.
-    pub(super) fn on_news(&mut self, news: News) {
-        match news {
-            News::VirtualIps(watched) => self.on_virtual_ips(watched),
-            News::NoVirtualIps => self.on_no_virtual_ips(),
-            News::Mappings(watched) => self.on_mappings(watched),
-            News::Groups(watched) => self.on_groups(watched),
-            News::Claims(watched) => self.on_claims(watched),
-            News::Services(watched) => self.on_services(watched),
-        }
-    }
-
-    fn on_virtual_ips(&mut self, watched: Watched<ObjectKey, VirtualIpView>) {
-        for change in self.world.virtual_ips.observe_only(watched) {
-            match change {
-                Change::Put(key, _) => self.virtual_ip_put(&key),
-                Change::Left(key, _) => self.virtual_ip_left(&key),
-                Change::Unsure(_) => {}
-                Change::Listed => self.reconsider_all(),
-            }
-        }
-    }
-
-    /// No deletion of a `VirtualIP` was seen: restoring the definition may bring them all back. So
-    /// their claims wait as if they had never been seen.
-    fn on_no_virtual_ips(&mut self) {
-        for news in [Watched::ListBegins, Watched::ListEnds] {
-            for change in self.world.virtual_ips.observe_only(news) {
-                if let Change::Left(key, _) = change {
-                    self.setbacks.remove(&key);
-                }
-            }
-        }
-        self.reconsider_all();
-    }
-
-    fn virtual_ip_put(&mut self, key: &ObjectKey) {
-        self.absent.forget(key);
-        // Other `VirtualIPs` of the same Service may have waited for it.
-        self.wake_in(key.namespace());
-    }
-
-    fn virtual_ip_left(&mut self, key: &ObjectKey) {
-        if self.named.contains_key(key) {
-            self.absent.saw_leave(key);
-        }
-        self.setbacks.remove(key);
-        self.dirty.insert(key.clone());
-        self.wake_in(key.namespace());
-    }
-
-    fn on_mappings(&mut self, watched: Watched<Arc<str>, MappingView>) {
-        self.world.mappings.observe_only(watched);
-        self.reconsider_all();
-    }
-
-    fn on_groups(&mut self, watched: Watched<PoolName, Box<PoolView>>) {
-        let changes = self.world.groups.observe_only(watched.map(|group| *group));
-        let groups = &self.world.groups;
-        // The status of a pool is written often and does not matter here.
-        let matters = |change: Change<PoolName, PoolView>| match change {
-            Change::Put(name, Some(old)) => {
-                let generation = groups.get(&name).and_then(|group| group.generation);
-                generation.is_none() || old.generation != generation
-            }
-            Change::Put(_, None) | Change::Left(..) | Change::Listed => true,
-            Change::Unsure(_) => false,
+    /// Forgets a `VirtualIP` of which there is nothing to remember.
+    fn tidy(&mut self, key: &ObjectKey) {
+        let idle = |progress: &Progress| {
+            matches!(progress.stage, Stage::Idle) && progress.setback.is_none()
         };
-        if changes.into_iter().any(matters) {
-            self.reconsider_all();
+        if self.progress.get(key).is_some_and(idle) {
+            self.progress.remove(key);
         }
     }
 
-    fn on_claims(&mut self, watched: Watched<IpAddr, Claim>) {
-        let calls = &self.calls;
-        let is_in_flight = |addr: &IpAddr| calls.values().any(|(about, _)| *about == Some(*addr));
-        for change in self.world.claims.observe(watched, is_in_flight) {
-            match change {
-                Change::Put(addr, old) => self.claim_put(addr, old.as_ref()),
-                Change::Left(_, old) => self.claim_left(&old),
-                Change::Unsure(_) => {}
-                Change::Listed => self.reconsider_all(),
+    fn virtual_ip_changed(
+        &mut self,
+        lent: &Lent<'_>,
+        key: &ObjectKey,
+        old: Option<&VirtualIpView>,
+        lost: bool,
+    ) {
+        let new = lent.cluster.virtual_ips.get(key);
+        for view in [old, new].into_iter().flatten() {
+            // Other `VirtualIPs` of the same Service may have waited for it.
+            self.wake_about_service(&view.target());
+        }
+        if let Some(old) = old {
+            for service in [old.target(), old.clone_key()] {
+                self.by_service.remove(&service, key);
             }
+            self.by_addr.remove(&address(old), key);
         }
-    }
-
-    /// There is a newer version of a claim.
-    fn claim_put(&mut self, addr: IpAddr, old: Option<&Claim>) {
-        let key = self.world.claims.get(&addr).and_then(Claim::named_virtual_ip).cloned();
-        if let Some(key) = &key {
-            self.named.entry(key.clone()).or_default().insert(addr);
-            self.dirty.insert(key.clone());
-        }
-        let before = old.and_then(Claim::named_virtual_ip);
-        if let Some(before) = before.filter(|before| key.as_ref() != Some(before)) {
-            self.forget(before, addr);
-        }
-        self.wake_about(addr);
-    }
-
-    fn claim_left(&mut self, old: &Claim) {
-        if let Some(key) = old.named_virtual_ip() {
-            self.forget(key, old.addr);
-        }
-        self.wake_about(old.addr);
-    }
-
-    fn on_services(&mut self, watched: Watched<ObjectKey, Box<Service>>) {
-        let calls = &self.calls;
-        let is_in_flight =
-            |key: &ObjectKey| calls.values().any(|(_, about)| about.as_ref() == Some(key));
-        let watched = watched.map(|service| *service);
-        for change in self.world.services.observe(watched, is_in_flight) {
-            match change {
-                Change::Put(key, old) => self.service_put(&key, old.as_ref()),
-                Change::Left(key, old) => {
-                    self.service_put(&key, Some(&old));
-                    self.wake_waiting();
-                }
-                Change::Unsure(_) => {}
-                Change::Listed => self.reconsider_all(),
+        if let Some(new) = new {
+            for service in [new.target(), new.clone_key()] {
+                self.by_service.insert(service, key.clone());
             }
-        }
-    }
-
-    /// There is a newer version of a Service, or it is gone.
-    fn service_put(&mut self, key: &ObjectKey, old: Option<&Service>) {
-        self.no_longer_shown(old);
-        self.wake_in(key.namespace());
-    }
-
-    /// An address that a Service showed may have been all that kept a claim.
-    fn no_longer_shown(&mut self, old: Option<&Service>) {
-        let addrs = old.into_iter().flat_map(|old| shows(old).chain(observe::external_ips(old)));
-        let claims = addrs.filter_map(|addr| self.world.claims.get(&addr));
-        self.dirty.extend(claims.filter_map(Claim::named_virtual_ip).cloned());
-    }
-
-    /// A claim no longer names a `VirtualIP`.
-    fn forget(&mut self, key: &ObjectKey, addr: IpAddr) {
-        if let Some(addrs) = self.named.get_mut(key) {
-            addrs.remove(&addr);
-            if addrs.is_empty() {
-                self.named.remove(key);
-                self.absent.forget(key);
+            self.by_addr.insert(address(new), key.clone());
+            self.absent.forget(key);
+        } else {
+            // Without its kind no deletion was seen: restoring the definition may bring it back.
+            if !lost && lent.ledger.has_holder(&HolderRef::virtual_ip(key)) {
+                self.absent.saw_leave(key);
             }
+            self.end_setback(key);
         }
+        self.dirty.insert(key.clone());
     }
 
-    /// An object in the namespace changed.
-    fn wake_in(&mut self, namespace: &str) {
-        let keys = self.world.virtual_ips.keys().filter(|key| key.namespace() == namespace);
-        self.dirty.extend(keys.cloned());
+    /// A Service changed.
+    fn wake_about_service(&mut self, service: &ObjectKey) {
+        self.dirty.extend(self.by_service.of(service).cloned());
     }
 
-    /// The claim on an address changed.
-    fn wake_about(&mut self, addr: IpAddr) {
-        let concerned = self.world.virtual_ips.values().filter(|vip| {
-            let its = vip.status.address();
-            its.is_none_or(|text| text.parse().is_ok_and(|its: IpAddr| its == addr))
-        });
-        self.dirty.extend(concerned.map(|vip| vip.key.clone()));
-    }
-
-    /// An address may have become free.
-    fn wake_waiting(&mut self) {
-        let waiting = self.world.virtual_ips.values().filter(|vip| vip.status.address().is_none());
+    /// Pools or mappings changed, which may help every `VirtualIP` that is not at rest.
+    fn wake_waiting(&mut self, cluster: &Cluster) {
+        let waiting = cluster.virtual_ips.values().filter(|vip| !vip.is_at_rest());
         self.dirty.extend(waiting.map(|vip| vip.key.clone()));
+    }
+
+    /// Whether a `VirtualIP` has an address, what is known of the claim on it changed.
+    fn wake_about_addr(&mut self, ledger: &Ledger, addr: IpAddr) {
+        self.wake_named(ledger.claim(addr));
+        self.dirty.extend(self.by_addr.of(&Some(addr)).cloned());
+    }
+
+    fn wake_named(&mut self, claim: Option<&Claim>) {
+        self.dirty.extend(claim.and_then(Claim::named_virtual_ip).cloned());
+    }
+
+    fn on_ledger_change(&mut self, ledger: &Ledger, change: &LedgerChange) {
+        match change {
+            LedgerChange::Claim(addr, before) => {
+                self.wake_about_addr(ledger, *addr);
+                self.wake_named(before.as_ref());
+                let before = before.as_ref().and_then(Claim::named_virtual_ip);
+                let forgotten =
+                    before.filter(|key| !ledger.has_holder(&HolderRef::virtual_ip(key)));
+                if let Some(key) = forgotten {
+                    self.absent.forget(key);
+                }
+            }
+            LedgerChange::Freed(_) => self.dirty.extend(self.by_addr.of(&None).cloned()),
+            LedgerChange::Ended(addr)
+            | LedgerChange::Read(addr, _)
+            | LedgerChange::ReleaseDue(addr)
+            | LedgerChange::Shown(addr) => self.wake_about_addr(ledger, *addr),
+            LedgerChange::Unblocked => self.retry(),
+            LedgerChange::Given(..)
+            | LedgerChange::Returned(..)
+            | LedgerChange::Settled(_)
+            | LedgerChange::Outside(_)
+            | LedgerChange::ExternalIgnored(..)
+            | LedgerChange::ExternalRelieved
+            | LedgerChange::Blocked => {}
+        }
+    }
+
+    /// Every refused write is worth another try.
+    fn retry(&mut self) {
+        for (key, progress) in &mut self.progress {
+            if progress.setback.take().is_some() {
+                self.dirty.insert(key.clone());
+            }
+        }
     }
 }
 
-/// The claim and the Service that an effect writes.
-fn about(step: &Step) -> (Option<IpAddr>, Option<ObjectKey>) {
-    let service = match step {
-        Step::Copy { copy } => Some(ObjectKey::of(&copy.metadata)),
-        Step::Align { copy, .. } | Step::DropCopy { copy, .. } => Some(copy.clone()),
-        Step::Convert { service, .. } | Step::StopAsking { service, .. } => Some(service.clone()),
-        Step::Status { .. }
+impl engine::Planner for Planner {
+    const NAME: &'static str = "migration";
+    const KINDS: &'static [Kind] =
+        &[Kind::Claims, Kind::Services, Kind::IpGroups, Kind::VirtualIps, Kind::Mappings];
+    type Effect = Effect;
+
+    fn changed(&mut self, lent: Lent<'_>, change: &Change) {
+        match change {
+            Change::VirtualIp { key, old, lost } => {
+                self.virtual_ip_changed(&lent, key, old.as_deref(), *lost);
+            }
+            Change::Service(key, _) | Change::OtherService(key) | Change::ServiceUnsure(key) => {
+                self.wake_about_service(key);
+            }
+            Change::Mapping(_) | Change::PoolsSettled => self.wake_waiting(lent.cluster),
+            Change::Pool(..)
+            | Change::Namespace(..)
+            | Change::Node(..)
+            | Change::ApiServer(..)
+            | Change::Listed(_) => {}
+        }
+    }
+
+    fn catch_up(&mut self, lent: Lent<'_>, _: &mut Plan<Effect>) {
+        for change in lent.ledger.take_changes(self.reader) {
+            self.on_ledger_change(lent.ledger, &change);
+        }
+    }
+
+    fn reported(&mut self, lent: Lent<'_>, report: Report<Effect>, out: &mut Plan<Effect>) {
+        let Report { effect: Effect { vip: key, step }, result } = report;
+        let progress = self.progress.entry(key.clone()).or_default();
+        progress.stage = match &result {
+            Ok(Answer::Services(services)) => Stage::Read(services.clone()),
+            Ok(_) | Err(_) => Stage::Idle,
+        };
+        match &result {
+            Ok(Answer::Ledger(ledger::Answer::Kept)) => {
+                self.set_back(&key, None, Duration::ZERO, lent.now);
+            }
+            // Neither a read nor the status that reports a refusal ends the refusal.
+            Ok(_) if matches!(step, Step::Look { .. } | Step::Status { .. }) => {}
+            Ok(_) => self.end_setback(&key),
+            Err(Failure::Refused(message) | Failure::Blocked(message)) => {
+                self.set_back(&key, Some(message.clone()), Duration::ZERO, lent.now);
+            }
+            // Not sent, because we do not lead.
+            Err(Failure::NotSent) => {}
+            Err(failure) => self.set_back(&key, None, failure.asked_to_wait(), lent.now),
+        }
+        if let Step::Status { event: Some(event), .. } = &step
+            && result.is_ok()
+        {
+            out.events.push((**event).clone());
+        }
+        settle(lent.ledger, &step, result, lent.now);
+        self.tidy(&key);
+        self.dirty.insert(key);
+    }
+
+    fn reconsider_all(&mut self, lent: Lent<'_>) {
+        self.dirty.extend(lent.cluster.virtual_ips.keys().cloned());
+        let named = lent.ledger.holders().filter(|holder| holder.kind == HolderKind::VirtualIp);
+        self.dirty.extend(named.map(|holder| holder.key.clone()));
+    }
+
+    fn plan(&mut self, lent: Lent<'_>, out: &mut Plan<Effect>) {
+        let Lent { cluster, ledger, now } = lent;
+        for (key, progress) in &mut self.progress {
+            if progress.setback.as_mut().is_some_and(|setback| setback.delay.end(now)) {
+                self.dirty.insert(key.clone());
+            }
+        }
+        self.dirty.extend(self.absent.give_up(now));
+        while let Some(key) = self.dirty.pop_first() {
+            let progress = self.progress.get(&key);
+            if progress.is_some_and(|progress| matches!(progress.stage, Stage::InFlight)) {
+                continue; // its report marks it again
+            }
+            let step = self.next(cluster, ledger, &key, now);
+            // The end of the call about the claim marks it again.
+            let step =
+                step.filter(|step| !step.addr().is_some_and(|addr| ledger.is_in_flight(addr)));
+            if let Some(step) = step {
+                begin(ledger, &step);
+                self.progress.entry(key.clone()).or_default().stage = Stage::InFlight;
+                out.effects.push(Effect { vip: key, step });
+            } else {
+                self.tidy(&key);
+            }
+        }
+    }
+
+    fn next_due(&self, _: &Cluster, _: &Ledger) -> Option<Duration> {
+        let setbacks = self.progress.values().filter_map(|progress| progress.setback.as_ref());
+        setbacks.filter_map(|setback| setback.delay.until).chain(self.absent.next_due()).min()
+    }
+}
+
+/// The address in the status of a `VirtualIP`.
+fn address(vip: &VirtualIpView) -> Option<IpAddr> {
+    vip.status.address().and_then(|text| text.parse().ok())
+}
+
+/// The claim that a step releases, and its holder.
+fn released(step: &Step) -> Option<(&Claim, &HolderEntry)> {
+    let Step::Release { claim, .. } = step else { return None };
+    Some((claim, claim.holders().first()?))
+}
+
+/// Marks the claim that a step writes as in flight.
+fn begin(ledger: &mut Ledger, step: &Step) {
+    match step {
+        Step::Take { claim } => drop(ledger.take(claim.clone())),
+        Step::Pass { claim } | Step::EndReservation { claim } => drop(ledger.touch(claim.clone())),
+        Step::Release { .. } => {
+            if let Some((claim, holder)) = released(step) {
+                ledger.give_up(claim, holder, &Then::Free);
+            }
+        }
+        Step::Look { .. }
+        | Step::Status { .. }
         | Step::Finalizers { .. }
-        | Step::Take { .. }
-        | Step::Pass { .. }
-        | Step::EndReservation { .. }
-        | Step::Release { .. } => None,
+        | Step::Copy { .. }
+        | Step::Align { .. }
+        | Step::DropCopy { .. }
+        | Step::Convert { .. }
+        | Step::StopAsking { .. } => {}
+    }
+}
+
+/// Tells the ledger the result of a step that wrote a claim.
+fn settle(ledger: &mut Ledger, step: &Step, result: Result<Answer, Failure>, now: Now) {
+    let result = match result {
+        Ok(Answer::Ledger(answer)) => Ok(answer),
+        Ok(Answer::Services(_) | Answer::Seen(_)) => return,
+        Err(failure) => Err(failure),
     };
-    (step.addr(), service)
+    if let Some(write) = step.write() {
+        ledger.written(&write, None, result, now);
+    } else if let Step::Release { claim, .. } = step {
+        ledger.given_up(claim.addr, claim.version, result, now);
+    }
 }
 
 #[cfg(test)]

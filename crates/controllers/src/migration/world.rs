@@ -1,123 +1,104 @@
-//! The known state of the migration, and questions about it.
+//! What the migration of one `VirtualIP` is decided from, and questions about it.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use landfall_api::HolderKind;
 use landfall_ipam::{Book, Pool, PoolName};
 
-use super::{
-    observe,
-    view::{MappingView, VirtualIpView},
+use super::effect::Services;
+use crate::{
+    cluster::{
+        Cluster,
+        pool::PoolSource,
+        virtual_ip::{MappingView, VirtualIpView},
+    },
+    ledger::{Claim, HolderRef, Ledger},
+    object::ObjectKey,
 };
-use crate::{ledger::Claim, object::ObjectKey, services::view::PoolView, store::Store};
 
-/// The newest known objects.
-#[derive(Debug, Default)]
-pub(super) struct World {
-    pub virtual_ips: Store<ObjectKey, VirtualIpView>,
-    pub mappings: Store<Arc<str>, MappingView>,
-    pub groups: Store<PoolName, PoolView>,
-    pub claims: Store<IpAddr, Claim>,
-    pub services: Store<ObjectKey, Service>,
+/// The known state, and the Services of one `VirtualIP` as they were just read: its target and its copy.
+/// They are not kept, because nothing else needs them whole.
+#[derive(Clone, Copy)]
+pub(super) struct World<'a> {
+    pub cluster: &'a Cluster,
+    pub ledger: &'a Ledger,
+    pub services: &'a Services,
 }
 
-impl World {
-    /// Whether every kind has been listed.
-    pub(super) fn has_listed(&self) -> bool {
-        self.virtual_ips.listed()
-            && self.mappings.listed()
-            && self.groups.listed()
-            && self.claims.listed()
-            && self.services.listed()
+impl<'a> World<'a> {
+    pub(super) fn claim(self, addr: IpAddr) -> Option<&'a Claim> {
+        self.ledger.claim(addr)
     }
 
     /// The Service that a `VirtualIP` exposes, unless it is being deleted.
-    pub(super) fn target(&self, vip: &VirtualIpView) -> Option<&Service> {
-        let service = self.services.get(&vip.target())?;
+    pub(super) fn target(self) -> Option<&'a Service> {
+        let service = self.services.target.as_deref()?;
         service.metadata.deletion_timestamp.is_none().then_some(service)
     }
 
     /// The Service with the name of the copy.
-    pub(super) fn at_clones_place(&self, vip: &VirtualIpView) -> Option<&Service> {
-        self.services.get(&vip.clone_key())
+    pub(super) fn at_clones_place(self) -> Option<&'a Service> {
+        self.services.copy.as_deref()
     }
 
     /// The copy, if the Service of its name belongs to this `VirtualIP`.
-    pub(super) fn clone_of(&self, vip: &VirtualIpView) -> Option<&Service> {
-        self.at_clones_place(vip).filter(|service| is_clone(service, &vip.uid))
+    pub(super) fn clone_of(self, vip: &VirtualIpView) -> Option<&'a Service> {
+        self.at_clones_place().filter(|service| is_clone(service, &vip.uid))
     }
 
     /// A Service that shows the address, except those that may on behalf of this `VirtualIP`.
-    pub(super) fn stranger(&self, addr: IpAddr, vip: &VirtualIpView) -> Option<ObjectKey> {
+    pub(super) fn stranger(self, addr: IpAddr, vip: &VirtualIpView) -> Option<&'a ObjectKey> {
         let target = vip.target();
-        self.services
-            .values()
-            .filter(|service| !is_clone(service, &vip.uid))
-            .filter(|service| {
-                shows(service).chain(observe::external_ips(service)).any(|ip| ip == addr)
-            })
-            .map(|service| ObjectKey::of(&service.metadata))
-            .find(|key| *key != target)
-    }
-
-    /// Whether any Service shows the address.
-    pub(super) fn is_shown(&self, addr: IpAddr) -> bool {
-        self.services.values().any(|service| {
-            shows(service).chain(observe::external_ips(service)).any(|shown| shown == addr)
-        })
+        let copy = self.clone_of(vip).map(|copy| ObjectKey::of(&copy.metadata));
+        let mut showing = self.ledger.shown.of(&addr).chain(self.ledger.listing(addr));
+        showing.find(|key| **key != target && Some(*key) != copy.as_ref())
     }
 
     /// The first `IPGroup`, in the order in which they serve, that covers the address.
-    pub(super) fn group_of(&self, addr: IpAddr) -> Option<PoolName> {
-        let mut book = Book::new();
-        book.replace_pools(self.group_pools().cloned());
-        book.pool_of(addr).map(|pool| pool.name.clone())
+    pub(super) fn group_of(self, addr: IpAddr) -> Option<PoolName> {
+        let mut groups = self.cluster.pools_in_order();
+        let covering = groups.find(|view| view.source == PoolSource::IpGroups && view.covers(addr));
+        covering.map(|view| view.name.clone())
     }
 
     /// The mapping that covers the address, the lowest name first.
-    pub(super) fn mapping_of(&self, addr: IpAddr) -> Option<&MappingView> {
+    pub(super) fn mapping_of(self, addr: IpAddr) -> Option<&'a MappingView> {
         self.usable_mappings().find(|(_, pool)| pool.contains(addr)).map(|(mapping, _)| mapping)
     }
 
     /// Mappings that can be read, in the order of their names.
-    pub(super) fn usable_mappings(&self) -> impl Iterator<Item = (&MappingView, &Pool)> {
-        self.mappings.values().filter_map(|mapping| Some((mapping, mapping.pool.as_ref().ok()?)))
+    pub(super) fn usable_mappings(self) -> impl Iterator<Item = (&'a MappingView, &'a Pool)> {
+        let mappings = self.cluster.mappings.values();
+        mappings.filter_map(|mapping| Some((mapping, mapping.pool.as_ref().ok()?)))
     }
 
-    /// The addresses that can be given now: an exclusion by any pool that covers an address counts, and
-    /// every address that is claimed or shown is taken.
-    pub(super) fn book(&self) -> Book {
+    /// The book of the ledger with the mappings as pools: an exclusion by any pool that covers an address
+    /// counts, and every address that is claimed or shown is taken.
+    pub(super) fn book(self) -> Book {
+        let mut book = self.ledger.book.clone();
         let mappings = self.usable_mappings().map(|(_, pool)| pool);
-        let mut book = Book::new();
-        book.replace_pools(mappings.chain(self.group_pools()).cloned());
-        for claim in self.claims.values() {
-            book.take(claim.addr);
-        }
-        for service in self.services.values() {
-            for addr in shows(service).chain(observe::external_ips(service)) {
-                book.take(addr);
-            }
-        }
+        let pools: Vec<_> = self.ledger.book.pools().chain(mappings).cloned().collect();
+        book.replace_pools(pools);
         book
     }
 
     /// Every claim of this `VirtualIP`, the lowest address first.
-    pub(super) fn claims_of<'a>(
-        &'a self,
-        vip: &'a VirtualIpView,
-    ) -> impl Iterator<Item = &'a Claim> {
-        self.claims.values().filter(|claim| claim.is_of(vip))
+    pub(super) fn claims_of(self, vip: &VirtualIpView) -> impl Iterator<Item = &'a Claim> {
+        let held = self.ledger.claims_of(&HolderRef::virtual_ip(&vip.key));
+        held.filter(|claim| claim.is_of(vip))
     }
+}
 
-    fn group_pools(&self) -> impl Iterator<Item = &Pool> {
-        self.groups.values().filter_map(|view| view.pool.as_ref().ok())
-    }
+/// Whether any Service shows the address in its status, or lists it in `spec.externalIPs`.
+pub(super) fn is_shown(ledger: &Ledger, addr: IpAddr) -> bool {
+    ledger.shown.has(&addr) || ledger.listing(addr).next().is_some()
 }
 
 /// Whether a Service is the copy that belongs to the `VirtualIP` of this uid.
 pub(super) fn is_clone(service: &Service, vip: &str) -> bool {
     let owners = service.metadata.owner_references.iter().flatten();
-    owners.into_iter().any(|owner| owner.kind == observe::KIND && owner.uid == vip)
+    owners.into_iter().any(|owner| owner.kind == HolderKind::VirtualIp.as_str() && owner.uid == vip)
 }
 
 pub(super) fn is_load_balancer(service: &Service) -> bool {

@@ -1,7 +1,5 @@
 //! Performs effects: each is one guarded call, and a release reads before it writes.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client, core::DeserializeGuard};
 use landfall_api::{IPGroup, IPGroupStatus};
@@ -10,12 +8,12 @@ use serde_json::{Value, json};
 use super::{
     annotate,
     effect::{Answer, Effect},
-    lean::LeanService,
-    observe,
     wish::may_release,
 };
 use crate::{
     call::{Failure, failure, found, guarded, guarded_by_uid, patching},
+    cluster::{Seen, lean::LeanService, pool, service},
+    engine::Call as _,
     ledger::{self, Held, Live, LiveHolder},
     object::{ObjectKey, Version},
 };
@@ -53,9 +51,10 @@ pub(super) async fn apply(client: &Client, effect: &Effect) -> Result<Answer, Fa
             let reader = ServiceReader { annotated: *annotated };
             ledger::release(client, &reader, (claim, holder), then).await.map(Answer::Ledger)
         }
-        Effect::LookAtService { key, .. } => {
+        Effect::LookAtService { key, known } => {
             let live = live(client, key).await?;
-            Ok(live.as_ref().map_or(Answer::NoService, seen_service))
+            let gone = || known.map(|known| Seen::NoService(key.clone(), known));
+            Ok(live.as_ref().map_or_else(|| Answer::Seen(gone()), seen_service))
         }
         Effect::PoolStatus { object, version, status, .. } => {
             applier.pool_status(object, *version, status).await
@@ -117,7 +116,8 @@ impl Applier<'_> {
         let groups: Api<IPGroup> = Api::all(self.client.clone());
         let written: kube::Result<IPGroup> = groups.patch_status(object, &patching(), &patch).await;
         let group = written.map_err(|error| failure(&error))?;
-        Ok(Answer::Pool(Box::new(observe::pool(&DeserializeGuard(Ok(group))))))
+        let view = pool::read(&DeserializeGuard(Ok(group)));
+        Ok(Answer::Seen(Some(Seen::Pool(Box::new(view)))))
     }
 
     fn services(&self, key: &ObjectKey) -> Api<LeanService> {
@@ -134,13 +134,13 @@ struct ServiceReader {
 impl LiveHolder for ServiceReader {
     async fn read(&self, client: &Client, (claim, holder): Held<'_>) -> Result<Live, Failure> {
         let object = live(client, &holder.key).await?;
-        let view = object.as_ref().and_then(observe::service);
-        let view = view.map(|view| if self.annotated { view } else { view.without_annotation() });
-        let hidden = !object.as_ref().and_then(observe::leftover).is_some_and(|left| left.marked);
-        Ok(Live {
-            may_release: hidden && may_release(view.as_ref(), holder, claim),
-            uid: object.and_then(|object| object.metadata.uid).map(Arc::from),
-        })
+        let view = object.as_ref().map(service::read);
+        let uid = view.as_ref().map(|view| view.uid.clone());
+        let (balancer, leftover) = view.map_or((None, None), |view| (view.balancer, view.leftover));
+        let balancer =
+            balancer.map(|view| if self.annotated { *view } else { view.without_annotation() });
+        let hidden = !leftover.is_some_and(|left| left.marked);
+        Ok(Live { may_release: hidden && may_release(balancer.as_ref(), holder, claim), uid })
     }
 }
 
@@ -155,6 +155,5 @@ async fn live(client: &Client, key: &ObjectKey) -> Result<Option<Service>, Failu
 }
 
 fn seen_service(object: &Service) -> Answer {
-    observe::service(object)
-        .map_or_else(|| Answer::OtherService(Version::of(&object.metadata)), Answer::Service)
+    Answer::Seen(Some(Seen::Service(Box::new(service::read(object)))))
 }

@@ -10,16 +10,14 @@ use self::pools::{
     within_quota,
 };
 pub(super) use self::{
-    pools::{awaited, place, serves_namespace},
+    pools::{awaited, place},
     shown::is_known,
 };
-use super::{
-    audience::Audience,
-    view::{Place, Request, ServiceView},
-    wish::could_want,
-    world::World,
+use super::{audience::Audience, wish::could_want, world::World};
+use crate::{
+    cluster::service::{Balancer, Place, Request},
+    ledger::{Claim, HolderEntry, Phase},
 };
-use crate::ledger::{Claim, HolderEntry, Phase};
 
 mod pools;
 mod shown;
@@ -57,7 +55,7 @@ pub(super) const fn is_lease(addr: IpAddr) -> bool {
 
 /// Whether this address gives the Service a lease: only kube-vip asks DHCP, and it reads the
 /// annotation.
-fn is_leased(service: &ServiceView, addr: IpAddr) -> bool {
+fn is_leased(service: &Balancer, addr: IpAddr) -> bool {
     service.place == Place::Annotation && is_lease(addr)
 }
 
@@ -82,7 +80,7 @@ enum Slot {
 }
 
 /// Decides for a Service of type `LoadBalancer` that is not being deleted.
-pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
+pub(super) fn decide(world: World<'_>, service: &Balancer) -> Decision {
     let claims = world.claims_of(service);
     // Even a claim that it may not keep makes it ours: we have to release it.
     let known_class =
@@ -186,15 +184,15 @@ pub(super) fn decide(world: &World, service: &ServiceView) -> Decision {
 }
 
 /// Whether the Service shows an address of the family that no pool gave it.
-fn is_written_by_hand(service: &ServiceView, claims: &[&Claim], family: Family) -> bool {
+fn is_written_by_hand(service: &Balancer, claims: &[&Claim], family: Family) -> bool {
     let mut shown = service.shows.iter().filter(|addr| Family::of(**addr) == family);
     shown.any(|addr| !claims.iter().any(|claim| claim.addr == *addr && claim.pool.is_some()))
 }
 
 /// The address of one family, and a refused request beside it, if any.
 fn slot(
-    world: &World,
-    service: &ServiceView,
+    world: World<'_>,
+    service: &Balancer,
     claims: &[&Claim],
     family: Family,
     takes: &Takes,
@@ -293,7 +291,7 @@ fn slot(
 ///
 /// It changed its ports, key or consent so that they clash with theirs. The Service that changed must
 /// leave: while it shows the address, two Services would answer for one port.
-fn no_longer_shared(world: &World, service: &ServiceView, addr: IpAddr) -> Option<Refusal> {
+fn no_longer_shared(world: World<'_>, service: &Balancer, addr: IpAddr) -> Option<Refusal> {
     let claim = world.claim(addr).filter(|claim| claim.holder(service).is_some())?;
     let audience = world.audience(service);
     claim.clash(service).map(|(holder, clash)| sharing_refused(addr, holder, clash, audience))
@@ -310,7 +308,7 @@ fn sharing_refused(
 
 /// The Service with its terms of sharing: its own, else those of a namespace that lets all its Services
 /// share, while it does and afterwards for as long as the Service has an address on them.
-pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView {
+pub(super) fn with_terms(world: World<'_>, mut service: Balancer) -> Balancer {
     let recorded = |shares: fn(&HolderEntry) -> bool| {
         let claims = world.claims_naming(&service);
         let mut holders = claims.filter_map(|claim| claim.holder(&service));
@@ -322,7 +320,7 @@ pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView
             let claim = world.claim(*addr);
             claim.is_none_or(|claim| claim.holder(&service).is_none())
         };
-        let with_all = world.tenancy.inherited_keys_share_everywhere
+        let with_all = world.notes.tenancy.inherited_keys_share_everywhere
             || service.in_status().iter().any(unclaimed)
             || recorded(HolderEntry::shares_with_all);
         if with_all {
@@ -340,7 +338,7 @@ pub(super) fn with_terms(world: &World, mut service: ServiceView) -> ServiceView
 
 /// An address to share, else a free one, from the pools that are asked first. The later pools are only
 /// asked if those give neither.
-fn chosen(world: &World, service: &ServiceView, family: Family, takes: &Takes) -> Slot {
+fn chosen(world: World<'_>, service: &Balancer, family: Family, takes: &Takes) -> Slot {
     let mut verdicts = Vec::new();
     for pools in candidates(world, service) {
         if let Some(slot) = shared(world, service, family, takes, &pools) {
@@ -357,8 +355,8 @@ fn chosen(world: &World, service: &ServiceView, family: Family, takes: &Takes) -
 /// The first address in these pools, in the order of the first one, with the Service's sharing key and
 /// that it may share.
 fn shared(
-    world: &World,
-    service: &ServiceView,
+    world: World<'_>,
+    service: &Balancer,
     family: Family,
     takes: &Takes,
     pools: &[Candidate<'_>],
@@ -397,7 +395,7 @@ fn shared(
 }
 
 /// A claimed address, unless a call about its claim is in flight.
-fn has(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
+fn has(world: World<'_>, service: &Balancer, addr: IpAddr) -> Slot {
     let under_way = under_way(world, addr);
     let stays = matches!(under_way, Some(Slot::Soon))
         && world.ledger.claim_to_be(addr).is_some_and(|to_be| to_be.holder(service).is_some());
@@ -406,7 +404,7 @@ fn has(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
 
 /// The result for an address that a Service can have once the call about its claim has ended, if there
 /// is one.
-fn under_way(world: &World, addr: IpAddr) -> Option<Slot> {
+fn under_way(world: World<'_>, addr: IpAddr) -> Option<Slot> {
     Some(match world.ledger.in_flight(addr)?.phase {
         Phase::Held | Phase::Writing => Slot::Soon,
         Phase::ReadDue(_) | Phase::Reading => Slot::Later,
@@ -414,7 +412,7 @@ fn under_way(world: &World, addr: IpAddr) -> Option<Slot> {
 }
 
 /// The claimed address that the Service shows, else its lowest claimed one.
-fn current(service: &ServiceView, claims: &[&Claim], family: Family) -> Option<IpAddr> {
+fn current(service: &Balancer, claims: &[&Claim], family: Family) -> Option<IpAddr> {
     let mut of_family: Vec<IpAddr> =
         claims.iter().map(|claim| claim.addr).filter(|addr| Family::of(*addr) == family).collect();
     of_family.sort_unstable();
@@ -423,7 +421,7 @@ fn current(service: &ServiceView, claims: &[&Claim], family: Family) -> Option<I
 }
 
 /// Whether the Service may share an address with its holders.
-fn may_join(world: &World, claim: &Claim, service: &ServiceView) -> Result<(), Refusal> {
+fn may_join(world: World<'_>, claim: &Claim, service: &Balancer) -> Result<(), Refusal> {
     let (addr, audience) = (claim.addr, world.audience(service));
     let full = claim.services().len() >= Holder::MOST;
     // Sharing by permission of the namespace needs that permission for every holder.
@@ -442,7 +440,7 @@ fn may_join(world: &World, claim: &Claim, service: &ServiceView) -> Result<(), R
 }
 
 /// Whether it may be given to the Service beside its holders. A foreign address never is.
-fn may_be_given(world: &World, claim: &Claim, service: &ServiceView) -> Result<(), Refusal> {
+fn may_be_given(world: World<'_>, claim: &Claim, service: &Balancer) -> Result<(), Refusal> {
     may_join(world, claim, service)?;
     let foreign_address = world.foreign_address(claim.addr, service);
     let text = |foreign_address| world.audience(service).foreign_address(foreign_address);
@@ -453,8 +451,8 @@ fn may_be_given(world: &World, claim: &Claim, service: &ServiceView) -> Result<(
 /// The first free address, in the pool's own order, of the first of these pools that serves the Service
 /// and has one, else the verdicts.
 fn any(
-    world: &World,
-    service: &ServiceView,
+    world: World<'_>,
+    service: &Balancer,
     family: Family,
     takes: &Takes,
     pools: Vec<Candidate<'_>>,
@@ -489,14 +487,14 @@ fn any(
 }
 
 /// The result once an address that waits for a deleted Service is given up.
-fn after(world: &World, retained: IpAddr) -> Slot {
+fn after(world: World<'_>, retained: IpAddr) -> Slot {
     if world.is_in_flight(retained) { Slot::Later } else { Slot::After(retained) }
 }
 
 /// The address that the Service has, or one from the pools that it asks for since it took that one.
 fn to_asked_pools(
-    world: &World,
-    service: &ServiceView,
+    world: World<'_>,
+    service: &Balancer,
     claims: &[&Claim],
     has_now: IpAddr,
     takes: &Takes,
@@ -541,8 +539,8 @@ fn to_asked_pools(
 
 /// An address that the Service asks for, if it may have it.
 fn requested(
-    world: &World,
-    service: &ServiceView,
+    world: World<'_>,
+    service: &Balancer,
     addr: IpAddr,
     takes: &Takes,
 ) -> Result<Slot, Refusal> {
@@ -558,11 +556,9 @@ fn requested(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        tests::fixtures::service,
-        world::{AnnotatedServices, Tenancy},
-    };
+    use super::super::world::{AnnotatedServices, Notes};
     use super::*;
+    use crate::{cluster::Cluster, ledger::Ledger, sim::fixtures::service};
 
     #[test]
     fn a_class_without_any_pool_is_served_only_if_it_is_one_that_kube_vip_has_pools_for() {
@@ -573,10 +569,12 @@ mod tests {
                 classes: classes.iter().copied().collect(),
                 ..Default::default()
             };
-            let world = World::new(annotated, Tenancy::default());
+            let notes = Notes { annotated, ..Notes::default() };
+            let (cluster, ledger) = (Cluster::default(), Ledger::default());
+            let world = World { cluster: &cluster, ledger: &ledger, notes: &notes };
             for class in [None, Some(ours), Some(other)] {
-                let service = class.into_iter().fold(bare.clone(), ServiceView::of_class);
-                let left_alone = matches!(decide(&world, &service), Decision::LeaveAlone);
+                let service = class.into_iter().fold(bare.clone(), Balancer::of_class);
+                let left_alone = matches!(decide(world, &service), Decision::LeaveAlone);
                 assert_eq!(left_alone, !classes.contains(&class), "{classes:?}, {class:?}");
             }
         }

@@ -7,12 +7,10 @@ use kube::Client;
 use landfall_api::IPGroupStatus;
 use landfall_ipam::PoolName;
 
-use super::{
-    apply::apply,
-    view::{PoolView, ServiceView},
-};
+use super::apply::apply;
 use crate::{
     call::Failure,
+    cluster::Seen,
     engine::{Call, Floor},
     event::Event,
     ledger::{self, Claim, HolderEntry, Then, Write},
@@ -89,13 +87,9 @@ impl Call for Effect {
     fn rank(&self) -> u8 {
         match self {
             Self::Publish { .. } | Self::Annotate { .. } => 0,
-            Self::Claim { write: Write::Read { .. } | Write::Touch { .. }, .. }
-            | Self::LookAtService { .. } => 1,
-            Self::Claim { write: Write::Take { .. }, .. } => 2,
-            Self::Claim { write: Write::Expire { .. }, .. }
-            | Self::Release { .. }
-            | Self::CleanUp { .. }
-            | Self::Retract { .. } => 3,
+            Self::LookAtService { .. } => 1,
+            Self::Claim { write, .. } => write.rank(),
+            Self::Release { .. } | Self::CleanUp { .. } | Self::Retract { .. } => 3,
             Self::PoolStatus { .. } => 4,
         }
     }
@@ -115,7 +109,7 @@ impl Call for Effect {
 
     fn object(&self) -> String {
         match self {
-            Self::Claim { write, .. } => write.addr().to_string(),
+            Self::Claim { write, .. } => write.object(),
             Self::Release { claim, holder, .. } => format!("{} of {}", claim.addr, holder.key),
             Self::Publish { key, ingress: Some(addrs), .. }
             | Self::Annotate { key, addrs: Some(addrs), .. } => format!("{key}: {addrs:?}"),
@@ -160,9 +154,15 @@ impl Call for Effect {
             Answer::Ledger(ledger::Answer::Claim(claim)) => {
                 matches!(self, Self::Claim { .. }).then_some(claim.version)
             }
-            Answer::Service(service) => Some(service.version),
-            Answer::OtherService(version) => Some(*version),
-            Answer::Ledger(_) | Answer::NoService | Answer::Pool(_) => None,
+            Answer::Seen(Some(Seen::Service(service))) => Some(service.version),
+            Answer::Ledger(_) | Answer::Seen(_) => None,
+        }
+    }
+
+    fn take_seen(answer: &mut Answer) -> Option<Seen> {
+        match answer {
+            Answer::Seen(seen) => seen.take(),
+            Answer::Ledger(_) => None,
         }
     }
 
@@ -175,9 +175,6 @@ impl Call for Effect {
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Ledger(ledger::Answer),
-    Service(ServiceView),
-    /// The Service exists at this version and is not of type `LoadBalancer`.
-    OtherService(Version),
-    NoService,
-    Pool(Box<PoolView>),
+    /// What it shows of a watched object, until the engine has taken that in.
+    Seen(Option<Seen>),
 }

@@ -8,13 +8,15 @@ use landfall_api::{HolderKind, text};
 use landfall_ipam::{PoolName, Refusal, Verdict};
 use serde::Serialize;
 
-pub use self::snapshot::Snapshot;
+pub use self::snapshot::{Error, Snapshot};
 use super::{
     decide::{Decision, Given, decide, is_known, is_lease, with_terms},
-    view::{Request, ServiceView},
     world::World,
 };
-use crate::object::ObjectKey;
+use crate::{
+    cluster::service::{Balancer, Request},
+    object::ObjectKey,
+};
 
 mod snapshot;
 #[cfg(test)]
@@ -113,8 +115,8 @@ pub struct PoolVerdict {
 impl Explanation {
     /// A Service that has these addresses, and what else it might have had.
     pub(super) fn allocated(
-        world: &World,
-        service: &ServiceView,
+        world: World<'_>,
+        service: &Balancer,
         addrs: &[IpAddr],
         missing: &[Refusal],
     ) -> Self {
@@ -137,7 +139,7 @@ impl Explanation {
     }
 
     /// A Service that does not have what it wants, whatever it keeps meanwhile.
-    pub(super) fn refused(service: &ServiceView, keeps: &[IpAddr], refusals: &[Refusal]) -> Self {
+    pub(super) fn refused(service: &Balancer, keeps: &[IpAddr], refusals: &[Refusal]) -> Self {
         let kept = (!keeps.is_empty()).then(|| {
             let addrs: Vec<_> = keeps.iter().map(ToString::to_string).collect();
             format!("keeps {}", addrs.join(", "))
@@ -151,7 +153,7 @@ impl Explanation {
     }
 
     /// A Service for which an operator is about to write something.
-    fn pending(service: &ServiceView, takes: &[Given]) -> Self {
+    fn pending(service: &Balancer, takes: &[Given]) -> Self {
         let has: Vec<_> = service.shows.iter().map(|addr| Address::bare(*addr)).collect();
         let takes = takes.iter().map(|(addr, pool)| from_pool(*addr, pool.as_ref()));
         let takes: Vec<_> = takes.map(|text| format!("is about to get {text}")).collect();
@@ -163,13 +165,13 @@ impl Explanation {
         Self { has, ..Self::new(service, PENDING, message) }
     }
 
-    fn not_served(service: &ServiceView) -> Self {
+    fn not_served(service: &Balancer) -> Self {
         let has = service.shows.iter().map(|addr| Address::bare(*addr)).collect();
         let message = "no pool serves its class, or another program gave it its address".to_owned();
         Self { outcome: Outcome::NotServed, has, ..Self::new(service, NOT_SERVED, message) }
     }
 
-    fn new(service: &ServiceView, reason: &str, message: String) -> Self {
+    fn new(service: &Balancer, reason: &str, message: String) -> Self {
         let addresses = match &service.request {
             Request::Addresses(addrs) => addrs.clone(),
             Request::Any | Request::Bad(_) => Vec::new(),
@@ -188,7 +190,7 @@ impl Explanation {
 }
 
 /// Explains a Service by everything that is known; `None` if it is not there, or no `LoadBalancer`.
-pub(super) fn explain(world: &World, key: &ObjectKey) -> Option<Explanation> {
+pub(super) fn explain(world: World<'_>, key: &ObjectKey) -> Option<Explanation> {
     let service = with_terms(world, world.service(key)?);
     Some(match decide(world, &service) {
         Decision::Show { addrs, refusals, satisfied: true } => {
@@ -246,7 +248,7 @@ impl Missing {
 }
 
 /// Where an address that a Service has is from.
-fn address(world: &World, address: IpAddr) -> Address {
+fn address(world: World<'_>, address: IpAddr) -> Address {
     let pool = world.claim(address).and_then(|claim| claim.pool.as_ref());
     let text = if is_lease(address) {
         format!("{address}: kube-vip asks DHCP for an address")
@@ -265,7 +267,7 @@ fn from_pool(address: IpAddr, pool: Option<&PoolName>) -> String {
 }
 
 /// Other Services that show an address of this one without a claim on it.
-fn also_shown(world: &World, service: &ServiceView, addr: IpAddr) -> Vec<String> {
+fn also_shown(world: World<'_>, service: &Balancer, addr: IpAddr) -> Vec<String> {
     let others = world.shown_without_claim(addr).map(|key| world.audience(service).service(key));
     let texts =
         others.map(|other| format!("{addr} is also shown by {other}, which has no claim on it"));
@@ -273,7 +275,7 @@ fn also_shown(world: &World, service: &ServiceView, addr: IpAddr) -> Vec<String>
 }
 
 /// The holder with which a Service shares an address though by today's rules it could not.
-fn odd_company(world: &World, service: &ServiceView, addr: IpAddr) -> Option<String> {
+fn odd_company(world: World<'_>, service: &Balancer, addr: IpAddr) -> Option<String> {
     let audience = world.audience(service);
     let (holder, clash) = world.claim(addr)?.odd_company(service)?;
     let other = audience.service(&holder.key);

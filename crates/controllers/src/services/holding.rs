@@ -2,12 +2,15 @@
 
 use landfall_ipam::{Clash, clash};
 
-use super::{audience::Audience, view::ServiceView};
-use crate::ledger::{Claim, HolderEntry, Tenure};
+use super::audience::Audience;
+use crate::{
+    cluster::service::Balancer,
+    ledger::{Claim, HolderEntry, Tenure},
+};
 
 impl HolderEntry {
     /// Whether this names exactly that Service, not a later one with the same name.
-    pub(crate) fn is(&self, service: &ServiceView) -> bool {
+    pub(crate) fn is(&self, service: &Balancer) -> bool {
         self.names(&service.key, &service.uid)
     }
 
@@ -20,13 +23,13 @@ impl HolderEntry {
 
 impl Claim {
     /// The holder entry that names exactly this Service.
-    pub(crate) fn holder(&self, service: &ServiceView) -> Option<&HolderEntry> {
+    pub(crate) fn holder(&self, service: &Balancer) -> Option<&HolderEntry> {
         self.services().iter().find(|holder| holder.is(service))
     }
 
     /// The other holder with which the Service may not share the address, and why. The claim records
     /// what was agreed: a holder that has not changed since may stay, whichever others joined.
-    pub(crate) fn clash(&self, service: &ServiceView) -> Option<(&HolderEntry, Clash)> {
+    pub(crate) fn clash(&self, service: &Balancer) -> Option<(&HolderEntry, Clash)> {
         let own = self.holder(service);
         // A Service that shares because its namespace allows it keeps sharing even if that permission
         // is withdrawn.
@@ -48,14 +51,14 @@ impl Claim {
 
     /// The holder with which a Service shares the address though the terms in the claim clash: they
     /// came together under other rules.
-    pub(crate) fn odd_company(&self, service: &ServiceView) -> Option<(&HolderEntry, Clash)> {
+    pub(crate) fn odd_company(&self, service: &Balancer) -> Option<(&HolderEntry, Clash)> {
         let own = self.holder(service)?;
         let mut others = self.services().iter().filter(|holder| holder.key != service.key);
         others.find_map(|holder| Some((holder, clash(own.party(), holder.party())?)))
     }
 
     /// Whether it names only earlier Services of this name, which cannot exist any more.
-    pub(crate) fn left_by_namesake(&self, service: &ServiceView) -> bool {
+    pub(crate) fn left_by_namesake(&self, service: &Balancer) -> bool {
         let mut holders = self.services().iter();
         !self.services().is_empty()
             && holders.all(|holder| holder.key == service.key && !holder.is(service))

@@ -17,7 +17,7 @@ use prometheus_client::{
 };
 
 use super::plan::Planner;
-use crate::leadership::Leadership;
+use crate::{cluster::Cluster, leadership::Leadership, ledger::Ledger};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Pending {
@@ -110,7 +110,7 @@ impl Metrics {
     }
 
     /// Updates the gauges from the planner's state.
-    pub(super) fn show(&self, planner: &Planner) {
+    pub(super) fn show(&self, planner: &Planner, cluster: &Cluster, ledger: &Ledger) {
         let pending = planner.pending();
         for reason in Reason::ALL {
             let count = pending.get(&reason).copied().unwrap_or_default();
@@ -130,10 +130,10 @@ impl Metrics {
         self.collected.inc_by(collected.saturating_sub(self.collected.get()));
         self.pools.clear();
         self.waiting.clear();
-        for view in planner.world().pools_in_order() {
+        for view in cluster.pools_in_order() {
             let pool = view.name.to_string();
             for family in AddressFamily::BOTH {
-                let count = planner.world().ledger.book.count_of(&view.name, family);
+                let count = ledger.book.count_of(&view.name, family);
                 for (state, value) in
                     [("capacity", count.capacity), ("used", count.used), ("free", count.free)]
                 {

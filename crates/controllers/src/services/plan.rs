@@ -1,8 +1,8 @@
-//! The planner of Services: holds the known state, and decides what to do next.
+//! The planner of Services: remembers what is in flight and what waits, and decides what to do next.
 //!
-//! One task owns it, so it needs no lock. It is synchronous and does no I/O: news goes in through the
-//! `on_…` functions, effects come out of [`Planner::plan`], and their reports go in again through
-//! [`Planner::on_report`]. Planning again without news gives nothing.
+//! It is synchronous and does no I/O. For each step the engine lends what all planners share: changes go
+//! in, effects come out of [`Planner::plan`], and their reports go in again. Planning again without news
+//! gives nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,26 +15,31 @@ use landfall_api::HolderKind;
 use landfall_ipam::{PoolName, Reason, Refusal};
 
 pub use self::repair::RepairMode;
+pub(super) use self::repair::summary;
 use self::{
-    confirm::PendingReads, damp::Damper, pools::PoolStatus, progress::Progresses,
+    confirm::PendingReads, damp::Damper, pools::PoolStatuses, progress::Progresses,
     remind::Reminders, repair::Repair, takeover::Annotations,
 };
-pub(super) use self::{news::News, repair::summary};
 use super::{
     decide::{self, Decision, decide},
     effect::Effect,
     explain::Explanation,
     permissions::KUBE_VIP_NAMESPACE,
     status,
-    view::{Leftover, Place, PoolView, Request, ServiceView},
     waiting::{Turn, Wait, Waiting},
     wish::could_want,
-    world::{AnnotatedServices, Tenancy, World},
+    world::{AnnotatedServices, Notes, Tenancy, World},
 };
 use crate::{
     absent::Absent,
-    engine::{Now, Plan},
-    ledger::{Claim, HolderEntry, Reservation, Then, Write},
+    cluster::{
+        Change, Cluster,
+        pool::PoolView,
+        service::{Balancer, Place, Request, ServiceView},
+        watch::PoolMapPlace,
+    },
+    engine::{Lent, Now, Plan, Report},
+    ledger::{Claim, HolderEntry, Ledger, Reader, Reservation, Then, Write},
     object::ObjectKey,
 };
 
@@ -86,21 +91,24 @@ impl Default for KubeVip {
     }
 }
 
-/// A webhook without a backend refuses every write of a claim.
-#[derive(Debug)]
-struct Blocked {
-    message: String,
-    /// The Service that retries on behalf of all.
-    probe: Option<ObjectKey>,
+impl KubeVip {
+    /// The `ConfigMap` and the classes of the Services that its pools serve.
+    pub(crate) fn place(&self) -> PoolMapPlace {
+        PoolMapPlace {
+            namespace: self.namespace.clone(),
+            name: self.config_map.clone(),
+            classes: self.services.classes.clone(),
+        }
+    }
 }
 
-/// Pool status is for people and dashboards: once a second is often enough.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Decides which Service gets which address, one effect at a time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Planner {
-    world: World,
+    settings: Settings,
+    /// Its place in the changes of the ledger.
+    reader: Reader,
+    notes: Notes,
     /// Services to decide about, oldest first.
     dirty: BTreeSet<Turn>,
     progress: Progresses,
@@ -115,36 +123,92 @@ pub(super) struct Planner {
     reminders: Reminders,
     annotations: Annotations,
     damper: Damper,
-    /// How many claims were released because their Service did not appear.
-    collected: u64,
-    settings: Settings,
     repair: Repair,
-    /// Set while no claim can be written, with the reason.
-    blocked: Option<Blocked>,
-    pools_changed: bool,
-    pool_statuses: BTreeMap<PoolName, PoolStatus>,
+    /// The Service that retries on behalf of all while no claim can be written.
+    probe: Option<ObjectKey>,
+    statuses: PoolStatuses,
     /// Claims changed since the Services that want all or nothing were last decided about.
     claims_changed: bool,
-    /// A pool's status may be out of date.
-    status_dirty: bool,
-    /// When a pool's status that was due too soon after the last write may be written.
-    status_at: Option<Duration>,
+}
+
+/// One step of the planner: its memory, what the engine lends for the step, and what comes of it.
+pub(super) struct Round<'a> {
+    own: &'a mut Planner,
+    cluster: &'a Cluster,
+    ledger: &'a mut Ledger,
+    now: Now,
+    out: &'a mut Plan<Effect>,
 }
 
 impl Planner {
-    pub(super) fn new(settings: Settings) -> Self {
-        let world = World::new(settings.kube_vip.services.clone(), settings.tenancy);
-        let absent = Absent::new(settings.orphan_grace);
-        Self { world, absent, settings, ..Self::default() }
+    /// A planner that gets the changes of the ledger as this reader.
+    pub(super) fn new(settings: Settings, reader: Reader) -> Self {
+        let annotated = settings.kube_vip.services.clone();
+        let notes = Notes { annotated, tenancy: settings.tenancy, ..Notes::default() };
+        Self {
+            absent: Absent::new(settings.orphan_grace),
+            settings,
+            reader,
+            notes,
+            dirty: BTreeSet::new(),
+            progress: Progresses::default(),
+            waiting: Waiting::default(),
+            freed: BTreeSet::new(),
+            woken: BTreeSet::new(),
+            pending_reads: PendingReads::default(),
+            reminders: Reminders::default(),
+            annotations: Annotations::default(),
+            damper: Damper::default(),
+            repair: Repair::default(),
+            probe: None,
+            statuses: PoolStatuses::default(),
+            claims_changed: false,
+        }
     }
 
-    pub(super) fn world(&self) -> &World {
-        &self.world
+    fn round<'a>(&'a mut self, lent: Lent<'a>, out: &'a mut Plan<Effect>) -> Round<'a> {
+        let Lent { cluster, ledger, now } = lent;
+        Round { own: self, cluster, ledger, now, out }
     }
 
-    /// When a Service was created, if we know it.
-    pub(super) fn created(&self, key: &ObjectKey) -> Option<Timestamp> {
-        self.world.services.get(key).map(|service| service.created)
+    /// Takes in a change of the watched objects.
+    pub(super) fn changed(&mut self, lent: Lent<'_>, change: &Change) {
+        self.round(lent, &mut Plan::default()).changed(change);
+    }
+
+    /// Takes in the changes of the ledger.
+    pub(super) fn catch_up(&mut self, lent: Lent<'_>, out: &mut Plan<Effect>) {
+        self.round(lent, out).on_ledger_changes();
+    }
+
+    /// Takes in the report of an effect.
+    pub(super) fn reported(
+        &mut self,
+        lent: Lent<'_>,
+        report: Report<Effect>,
+        out: &mut Plan<Effect>,
+    ) {
+        self.round(lent, out).on_report(report);
+    }
+
+    /// Decides about everything again, as after gaining leadership.
+    pub(super) fn reconsider_all(&mut self, lent: Lent<'_>) {
+        self.round(lent, &mut Plan::default()).reconsider_all();
+    }
+
+    /// Plans what to do now. Each effect counts as in flight until its report comes in.
+    pub(super) fn plan(&mut self, lent: Lent<'_>, out: &mut Plan<Effect>) {
+        self.round(lent, out).plan();
+    }
+
+    /// Brings in line with what was told all that decisions depend on, without planning anything.
+    pub(super) fn take_stock(&mut self, lent: Lent<'_>) {
+        self.round(lent, &mut Plan::default()).take_stock();
+    }
+
+    /// The known state, for decisions.
+    pub(super) const fn world<'a>(&'a self, cluster: &'a Cluster, ledger: &'a Ledger) -> World<'a> {
+        World { cluster, ledger, notes: &self.notes }
     }
 
     /// How many Services wait, by reason.
@@ -157,199 +221,186 @@ impl Planner {
         self.waiting.count_for(pool)
     }
 
+    /// The work left to do, for the message of a test that never settles.
+    #[cfg(test)]
+    pub(super) fn memory(&self, ledger: &Ledger) -> String {
+        let counts: Vec<_> =
+            ledger.book.pools().map(|pool| ledger.book.count(&pool.name)).collect();
+        format!("due {:?}, {}, {:?}, {counts:?}", self.next_due(), ledger.memory(), self.progress)
+    }
+}
+
+impl Round<'_> {
+    fn world(&self) -> World<'_> {
+        World { cluster: self.cluster, ledger: self.ledger, notes: &self.own.notes }
+    }
+
+    fn created(&self, key: &ObjectKey) -> Option<Timestamp> {
+        self.cluster.balancer(key).map(|service| service.created)
+    }
+
     /// Decides about everything again, as after gaining leadership.
-    pub(super) fn reconsider_all(&mut self) {
-        let known = self.world.services.keys().chain(self.world.leftovers.keys());
-        let holders = self.world.ledger.holders();
+    fn reconsider_all(&mut self) {
+        let concerns = |view: &&ServiceView| view.balancer.is_some() || view.leftover.is_some();
+        let known = self.cluster.services.values().filter(concerns).map(|view| &view.key);
+        let holders = self.ledger.holders();
         let held = holders.filter(|holder| holder.kind == HolderKind::Service);
         let keys: Vec<_> = known.chain(held.map(|holder| &holder.key)).cloned().collect();
         for key in keys {
             self.mark(&key);
         }
-        self.status_dirty = true;
+        self.own.statuses.dirty = true;
     }
 
     /// Plans what to do now. Each effect counts as in flight until its report comes in.
-    pub(super) fn plan(&mut self, now: Now, out: &mut Plan<Effect>) {
-        if !self.world.has_listed() {
-            return;
+    fn plan(&mut self) {
+        self.on_ledger_changes();
+        self.plan_repair();
+        self.wake_delayed();
+        self.plan_looks();
+        self.plan_services();
+        self.remind();
+        if self.out.effects.is_empty() && self.own.progress.is_quiet() {
+            self.plan_held_back();
         }
-        if self.settle_pools() {
-            self.reconsider_all();
-            self.repair.recheck_all();
-        }
-        self.weigh_externals(out);
-        self.plan_repair(now, out);
-        self.wake_delayed(now);
-        self.plan_looks(now, &mut out.effects);
-        self.plan_expiries(now, &mut out.effects);
-        self.plan_services(now, &mut out.effects);
-        self.remind(now, out);
-        if out.effects.is_empty() && self.progress.is_quiet() {
-            self.plan_held_back(now, &mut out.effects);
-        }
-        self.plan_pool_status(now, out);
-        if self.plan_fixes(now) {
-            self.plan_services(now, &mut out.effects);
+        self.plan_pool_status();
+        if self.plan_fixes() {
+            self.plan_services();
         }
     }
 
-    /// Brings in line with what was told all that decisions depend on, without planning anything.
-    pub(super) fn take_stock(&mut self) {
-        self.settle_pools();
-        self.weigh_externals(&mut Plan::default());
+    fn take_stock(&mut self) {
+        self.on_ledger_changes();
         for (_, key, _) in self.annotated_without_claim() {
             self.weigh_contest_of(&key);
         }
     }
 
-    /// Brings the book in line with the pools; says whether they changed.
-    fn settle_pools(&mut self) -> bool {
-        let changed = std::mem::take(&mut self.pools_changed);
-        if changed {
-            self.world.rebuild_pools();
-        }
-        changed
-    }
-
     /// Decides about whoever has something to be decided. Who waits comes before who has just
     /// arrived.
-    fn plan_services(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.plan_annotated(now, effects);
-        self.serve_freed(now, effects);
-        while let Some((_, key)) = self.dirty.pop_first() {
-            self.plan_service(&key, now, effects);
+    fn plan_services(&mut self) {
+        self.plan_annotated();
+        self.serve_freed();
+        while let Some((_, key)) = self.own.dirty.pop_first() {
+            self.plan_service(&key);
         }
-        self.serve_freed(now, effects);
+        self.serve_freed();
     }
 
     /// Updates what Services that want all or nothing say, when no call is in flight.
     ///
     /// An address that they could have but do not take may go to others without waking them, because
     /// they do not wait for it. Their conditions must mention it then, as they would after a restart.
-    fn plan_held_back(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if std::mem::take(&mut self.claims_changed) {
-            for key in self.waiting.all_or_nothing() {
-                self.plan_service(&key, now, effects);
+    fn plan_held_back(&mut self) {
+        if std::mem::take(&mut self.own.claims_changed) {
+            for key in self.own.waiting.all_or_nothing() {
+                self.plan_service(&key);
             }
         }
     }
 
-    /// The work left to do, for the message of a test that never settles.
-    #[cfg(test)]
-    pub(super) fn memory(&self) -> String {
-        let book = &self.world.ledger.book;
-        let counts: Vec<_> = book.pools().map(|pool| book.count(&pool.name)).collect();
-        format!(
-            "due {:?}, {}, {:?}, {counts:?}",
-            self.next_due(),
-            self.world.ledger.memory(),
-            self.progress,
-        )
-    }
-
     fn mark(&mut self, key: &ObjectKey) {
         let created =
-            self.world.services.get(key).map_or(Timestamp::UNIX_EPOCH, |service| service.created);
-        self.dirty.insert((created, key.clone()));
+            self.cluster.balancer(key).map_or(Timestamp::UNIX_EPOCH, |service| service.created);
+        self.own.dirty.insert((created, key.clone()));
     }
 
     /// Marks waiting Services for another decision.
     fn wake(&mut self, turns: Vec<Turn>) {
         for turn in turns {
             self.mark(&turn.1);
-            self.woken.insert(turn);
+            self.own.woken.insert(turn);
         }
     }
 
     /// Decides about one Service and everything claimed in its name.
-    fn plan_service(&mut self, key: &ObjectKey, now: Now, effects: &mut Vec<Effect>) {
-        if self.repair.holds(key) {
+    fn plan_service(&mut self, key: &ObjectKey) {
+        if self.own.repair.holds(key) {
             self.drop_hold(key);
             return;
         }
         // The report of the call in flight or due marks the Service again.
-        if self.progress.is_engaged(key) {
-            self.hold_for(key, now);
+        if self.own.progress.is_engaged(key) {
+            self.hold_for(key);
             return;
         }
         self.drop_hold(key);
-        let planned = effects.len();
+        let planned = self.out.effects.len();
         if self.must_be_hidden(key) {
-            self.plan_leftover(key, now, effects);
+            self.plan_leftover(key);
             return;
         }
-        self.plan_addresses(key, now, effects);
-        if effects.len() == planned {
-            self.plan_leftover(key, now, effects);
+        self.plan_addresses(key);
+        if self.out.effects.len() == planned {
+            self.plan_leftover(key);
         }
     }
 
     /// Decides about one Service's addresses.
-    fn plan_addresses(&mut self, key: &ObjectKey, now: Now, effects: &mut Vec<Effect>) {
-        let Some(service) = self.world.service(key) else {
-            self.waiting.clear(key);
-            if !self.in_grace(key, now) {
-                self.release_all_but(key, &[], now, effects);
+    fn plan_addresses(&mut self, key: &ObjectKey) {
+        let Some(service) = self.world().service(key) else {
+            self.own.waiting.clear(key);
+            if !self.in_grace(key) {
+                self.release_all_but(key, &[]);
             }
             return;
         };
         if service.deleting {
-            self.waiting.clear(key);
-            self.release_all_but(key, &service.shows, now, effects);
+            self.own.waiting.clear(key);
+            self.release_all_but(key, &service.shows);
             return;
         }
-        let service = decide::with_terms(&self.world, service);
-        if let Some((delay, refused)) = self.progress.write_delay(key)
-            && delay.holds(now)
+        let service = decide::with_terms(self.world(), service);
+        if let Some((delay, refused)) = self.own.progress.write_delay(key)
+            && delay.holds(self.now)
         {
             if let Some(refusal) = refused.clone() {
-                self.wait(&service, std::slice::from_ref(&refusal), now);
+                self.wait(&service, std::slice::from_ref(&refusal));
                 let said = Explanation::refused(&service, &service.shows, &[refusal]).into();
-                self.tell_refused(&service, &said, now, effects);
+                self.tell_refused(&service, &said);
             }
             return;
         }
-        let decision = decide(&self.world, &service);
+        let decision = decide(self.world(), &service);
         self.weigh_contest(&service, &decision);
         match decision {
             Decision::LeaveAlone => {
-                self.waiting.clear(key);
-                if !self.retract(&service, now, effects) {
-                    self.release_all_but(key, &service.shows, now, effects);
+                self.own.waiting.clear(key);
+                if !self.retract(&service) {
+                    self.release_all_but(key, &service.shows);
                 }
             }
-            Decision::GiveUp(retained) => self.give_up(key, retained, now, effects),
+            Decision::GiveUp(retained) => self.give_up(key, retained),
             Decision::Later => {
-                self.progress.await_address(key);
+                self.own.progress.await_address(key);
             }
             Decision::Take(takes) => {
-                self.waiting.clear(key);
+                self.own.waiting.clear(key);
                 for (addr, pool) in takes {
-                    match self.world.claim(addr).cloned() {
-                        Some(kept) => self.touch(&service, &kept, pool.is_some(), now, effects),
-                        None => self.take(&service, addr, pool, effects),
+                    match self.ledger.claim(addr).cloned() {
+                        Some(kept) => self.touch(&service, &kept, pool.is_some()),
+                        None => self.take(&service, addr, pool),
                     }
                 }
             }
             Decision::Follow => {
-                self.waiting.clear(key);
-                self.publish(&service, Some(service.shows.clone()), None, now, effects);
+                self.own.waiting.clear(key);
+                self.publish(&service, Some(service.shows.clone()), None);
             }
             Decision::Disputed(refusal) => {
                 let refusals = std::slice::from_ref(&refusal);
                 let said = Explanation::refused(&service, &service.shows, refusals).into();
-                self.wait(&service, &[refusal], now);
-                if !self.publish(&service, None, Some(&said), now, effects) {
-                    let claims = self.world.claims_of(&service).into_iter();
+                self.wait(&service, &[refusal]);
+                if !self.publish(&service, None, Some(&said)) {
+                    let claims = self.world().claims_of(&service).into_iter();
                     let wanted = claims.filter(|claim| wants(&service, claim));
                     let keep = wanted.map(|claim| claim.addr).chain(service.shows.iter().copied());
                     let keep: Vec<_> = keep.collect();
-                    self.release_all_but(key, &keep, now, effects);
+                    self.release_all_but(key, &keep);
                 }
             }
             Decision::Show { addrs, refusals, satisfied } => {
-                self.show(&service, &addrs, &refusals, satisfied, now, effects);
+                self.show(&service, &addrs, &refusals, satisfied);
             }
         }
     }
@@ -358,34 +409,32 @@ impl Planner {
     /// not fresh, publish, and only then release the rest.
     fn show(
         &mut self,
-        service: &ServiceView,
+        service: &Balancer,
         addrs: &[IpAddr],
         refusals: &[Refusal],
         satisfied: bool,
-        now: Now,
-        effects: &mut Vec<Effect>,
     ) {
         if refusals.is_empty() {
-            self.waiting.clear(&service.key);
+            self.own.waiting.clear(&service.key);
         } else {
-            self.wait(service, refusals, now);
+            self.wait(service, refusals);
         }
         let inherited: Vec<Claim> = addrs
             .iter()
-            .filter_map(|addr| self.world.claim(*addr))
+            .filter_map(|addr| self.ledger.claim(*addr))
             .filter(|claim| claim.left_by_namesake(service))
             .cloned()
             .collect();
         if !inherited.is_empty() {
             for claim in &inherited {
-                self.touch(service, claim, Self::is_given(service, claim), now, effects);
+                self.touch(service, claim, Self::is_given(service, claim));
             }
             return;
         }
         let fresh: Vec<Claim> = addrs
             .iter()
             .filter(|addr| !service.shows.contains(addr))
-            .filter_map(|addr| self.world.claim(*addr).cloned())
+            .filter_map(|addr| self.ledger.claim(*addr).cloned())
             .collect();
         if !self.is_withdrawal_confirmed(service, addrs) {
             return;
@@ -396,7 +445,7 @@ impl Planner {
             let kept = service.shown_of(addrs);
             let said = (!refusals.is_empty())
                 .then(|| Explanation::refused(service, &kept, refusals).into());
-            self.publish(service, Some(kept), said.as_ref(), now, effects);
+            self.publish(service, Some(kept), said.as_ref());
             return;
         }
         let stale = fresh.into_iter().filter(|claim| {
@@ -404,31 +453,31 @@ impl Planner {
         });
         // The terms on an address that it shows: other Services are judged by those in the claim.
         let shown = addrs.iter().filter(|addr| service.shows.contains(addr));
-        let changed = shown.filter_map(|addr| self.world.claim(*addr).cloned()).filter(|claim| {
+        let changed = shown.filter_map(|addr| self.ledger.claim(*addr).cloned()).filter(|claim| {
             claim.holder(service).is_some_and(|holder| holder.terms != service.terms)
         });
         let to_touch: Vec<_> = stale.chain(changed).collect();
         if !to_touch.is_empty() {
             for claim in &to_touch {
-                self.touch(service, claim, Self::is_given(service, claim), now, effects);
+                self.touch(service, claim, Self::is_given(service, claim));
             }
             return;
         }
         let said = if satisfied {
-            Explanation::allocated(&self.world, service, addrs, refusals)
+            Explanation::allocated(self.world(), service, addrs, refusals)
         } else {
             Explanation::refused(service, addrs, refusals)
         };
         let said = said.into();
         let shown = (!self.is_shown(service, addrs)).then(|| addrs.to_vec());
-        if !self.publish(service, shown, Some(&said), now, effects) {
+        if !self.publish(service, shown, Some(&said)) {
             // Addresses in an annotation that we may not overwrite are still shown.
             let keep = [addrs, &service.shows].concat();
-            self.release_all_but(&service.key, &keep, now, effects);
+            self.release_all_but(&service.key, &keep);
         }
     }
 
-    fn wait(&mut self, service: &ServiceView, refusals: &[Refusal], now: Now) {
+    fn wait(&mut self, service: &Balancer, refusals: &[Refusal]) {
         let Some(first) = refusals.first() else { return };
         let mut wait = Wait::of(service, first.reason());
         for refusal in refusals {
@@ -440,7 +489,7 @@ impl Planner {
                 | Refusal::Excluded(addr, _)
                 | Refusal::NeverGiven(addr, _)
                 | Refusal::SharingRefused(addr, ..) => {
-                    let pool = decide::awaited(&self.world, service, *addr).cloned();
+                    let pool = decide::awaited(self.world(), service, *addr).cloned();
                     wait.verdicts.extend(pool.map(|pool| (pool, refusal.reason())));
                 }
                 Refusal::NoneGives(_, verdicts) | Refusal::NotServed(_, verdicts) => {
@@ -460,30 +509,26 @@ impl Planner {
                 | Refusal::HolderRefused(_) => {}
             }
         }
-        self.waiting.set(&service.key, wait);
-        self.reminders.begin(&service.key, now);
+        self.own.waiting.set(&service.key, wait);
+        self.own.reminders.begin(&service.key, self.now);
     }
 
     /// Releases every claim that names a Service, except on some addresses.
-    fn release_all_but(
-        &mut self,
-        key: &ObjectKey,
-        keep: &[IpAddr],
-        now: Now,
-        effects: &mut Vec<Effect>,
-    ) {
-        let held = self.world.ledger.held_by_service(key);
+    fn release_all_but(&mut self, key: &ObjectKey, keep: &[IpAddr]) {
+        let held = self.ledger.held_by_service(key);
         for addr in held.into_iter().filter(|addr| !keep.contains(addr)) {
-            let delayed = self.world.ledger.release_delay(addr, now).is_some();
-            if delayed || self.world.is_in_flight(addr) || self.world.is_a_virtual_ips(addr) {
+            let delayed = self.ledger.release_delay(addr, self.now).is_some();
+            if delayed || self.ledger.is_in_flight(addr) || self.world().is_a_virtual_ips(addr) {
                 continue;
             }
-            let Some(claim) = self.world.claim(addr) else { continue };
+            let Some(claim) = self.ledger.claim(addr) else { continue };
             let Some(holder) = claim.services().iter().find(|holder| holder.key == *key) else {
                 continue;
             };
-            let until =
-                self.world.retain_for(claim).and_then(|time| now.wall.checked_add(time).ok());
+            let until = self
+                .world()
+                .retain_for(claim)
+                .and_then(|time| self.now.wall.checked_add(time).ok());
             let then = match (&claim.reserved, until) {
                 (Some(reservation), _) => Then::Reserve(reservation.clone()),
                 (None, Some(expires)) => Then::RetainIfGone(Reservation {
@@ -496,18 +541,18 @@ impl Planner {
                 (None, None) => Then::Free,
             };
             let (claim, holder) = (claim.clone(), holder.clone());
-            let orphaned = self.absent.is_orphaned(key);
-            let service = self.world.services.get(key);
-            let annotated = service.is_none_or(|view| self.world.is_announced_by_kube_vip(view));
-            self.world.ledger.give_up(&claim, &holder, &then);
+            let orphaned = self.own.absent.is_orphaned(key);
+            let service = self.cluster.balancer(key);
+            let annotated = service.is_none_or(|view| self.world().is_announced_by_kube_vip(view));
+            self.ledger.give_up(&claim, &holder, &then);
             self.on_ledger_changes();
-            effects.push(Effect::Release { claim, holder, then, annotated, orphaned });
+            self.out.effects.push(Effect::Release { claim, holder, then, annotated, orphaned });
         }
     }
 }
 
 /// Whether the Service could still want an address whose claim names it.
-fn wants(service: &ServiceView, claim: &Claim) -> bool {
+fn wants(service: &Balancer, claim: &Claim) -> bool {
     claim.holder(service).is_some_and(|holder| could_want(service, holder, claim))
 }
 

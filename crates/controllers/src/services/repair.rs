@@ -10,10 +10,10 @@ use landfall_ipam::{ClaimFact, Family, HolderFact, PoolName, Violation, check};
 
 use super::{
     decide::{is_known, with_terms},
-    view::{Leftover, ServiceView},
     world::World,
 };
 use crate::{
+    cluster::service::{Balancer, Leftover},
     ledger::{Claim, HolderEntry, Tenure},
     object::ObjectKey,
 };
@@ -31,13 +31,13 @@ pub(super) struct Found {
 }
 
 /// All inconsistencies. During work in progress some are there by design.
-pub(super) fn findings(world: &World) -> Vec<Found> {
+pub(super) fn findings(world: World<'_>) -> Vec<Found> {
     let mut names = BTreeMap::new();
     let claims: Vec<_> =
         world.ledger.claims().filter_map(|claim| claim_fact(world, claim, &mut names)).collect();
     let holders: Vec<_> = world
-        .services
-        .values()
+        .cluster
+        .balancers()
         .map(|service| world.as_here(service))
         .filter(|service| is_ours(world, service))
         .map(|service| holder_fact(world, service, &mut names))
@@ -63,10 +63,10 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
             text: text::violation(HolderKind::Service, violation),
         }
     });
-    let leftovers = world.leftovers.keys().filter(|key| {
+    let leftovers = world.cluster.services.keys().filter(|key| {
         let finalizers =
-            |left: &Leftover| left.finalizers.is_some() && world.is_left_to_us(key, left);
-        world.leftovers.get(key).is_some_and(finalizers)
+            |(_, left): (_, &Leftover)| left.finalizers.is_some() && world.is_left_to_us(key, left);
+        world.cluster.leftover(key).is_some_and(finalizers)
     });
     let left = leftovers.map(|key| Found {
         finding: Finding::FinalizerLeft,
@@ -79,10 +79,10 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
             .and_then(|addr| world.ledger.pool_of(*addr)),
         text: format!("Service {key} carries the finalizer of a replaced operator"),
     });
-    let several = world.services.values().map(|service| world.as_here(service));
+    let several = world.cluster.balancers().map(|service| world.as_here(service));
     let several = several.filter(|service| is_ours(world, service));
     let several = several.flat_map(|service| several_shown(world, &service));
-    let ignored = world.externals.refused(world).map(|(addr, key)| Found {
+    let ignored = world.ledger.external_ignored().map(|(addr, key)| Found {
         finding: Finding::ExternalIPIgnored,
         addr: Some(addr),
         keys: Vec::new(),
@@ -95,7 +95,7 @@ pub(super) fn findings(world: &World) -> Vec<Found> {
 }
 
 /// A finding for each family of which a Service shows several known addresses.
-fn several_shown(world: &World, service: &ServiceView) -> Vec<Found> {
+fn several_shown(world: World<'_>, service: &Balancer) -> Vec<Found> {
     let found = service.families.iter().filter_map(|family| {
         let of_family = service.in_status().iter().filter(|addr| Family::of(**addr) == *family);
         let shown: Vec<_> = of_family.copied().collect();
@@ -125,15 +125,15 @@ fn parts(violation: &Violation) -> (IpAddr, Vec<&str>) {
 }
 
 /// Whether the Service is served here.
-fn is_ours(world: &World, service: &ServiceView) -> bool {
+fn is_ours(world: World<'_>, service: &Balancer) -> bool {
     let claimed = world.claims_naming(service).next().is_some();
     let of_class = world.serves_class(service.class.as_ref());
     claimed || (of_class && !service.ingress_has_hostname)
 }
 
 fn holder_fact(
-    world: &World,
-    service: ServiceView,
+    world: World<'_>,
+    service: Balancer,
     names: &mut BTreeMap<String, ObjectKey>,
 ) -> HolderFact {
     let id = format!("Service {}", service.key);
@@ -145,7 +145,7 @@ fn holder_fact(
         let claim = world.claim(*addr);
         service.in_status().contains(addr)
             || claim.is_some_and(|claim| claim.holder(&service).is_some())
-            || world.contested.contains(addr, &service.key)
+            || world.notes.contested.contains(addr, &service.key)
     };
     let shows = service.shows.iter().copied().filter(known).filter(held).collect();
     let namespace = service.key.namespace().to_owned();
@@ -155,7 +155,7 @@ fn holder_fact(
 
 /// A claim, unless it is not for Services.
 fn claim_fact(
-    world: &World,
+    world: World<'_>,
     claim: &Claim,
     names: &mut BTreeMap<String, ObjectKey>,
 ) -> Option<ClaimFact> {
@@ -179,9 +179,9 @@ fn claim_fact(
     }
 }
 
-fn name_of(world: &World, holder: &HolderEntry) -> String {
+fn name_of(world: World<'_>, holder: &HolderEntry) -> String {
     let key = &holder.key;
-    match world.services.get(key) {
+    match world.cluster.balancer(key) {
         Some(service) if !holder.is(service) => format!("a former Service {key}"),
         Some(_) | None => format!("Service {key}"),
     }

@@ -12,7 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use landfall_api::{
-    FamilyCount, HolderKind, IPGroup, IPGroupStatus, WaitingService,
+    FamilyCount, IPGroup, IPGroupStatus, WaitingService,
     condition::{self, Status},
     keys::{CONDITION_ALLOCATED, CONDITION_CONSISTENT, CONDITION_OVERLAPS, CONDITION_READY},
 };
@@ -22,12 +22,14 @@ use super::{
     explain::{ALLOCATED, ALSO_SHOWN, Explanation, Outcome},
     plan::summary,
     repair::Found,
-    view::{PoolSource, PoolView, ServiceView},
     waiting::Waiting,
 };
 use crate::{
+    cluster::{
+        pool::{PoolSource, PoolView},
+        service::Balancer,
+    },
     event::{self, Event},
-    ledger::HolderEntry,
     object::ObjectKey,
 };
 
@@ -79,7 +81,7 @@ impl ConditionText {
     }
 
     /// The event about it: only a change of status or reason is news.
-    pub(super) fn event(&self, service: &ServiceView) -> Option<Event> {
+    pub(super) fn event(&self, service: &Balancer) -> Option<Event> {
         let before = condition::get(&service.conditions, CONDITION_ALLOCATED);
         let same = before.is_some_and(|before| {
             before.status == self.status.as_str() && before.reason == self.reason
@@ -99,7 +101,7 @@ pub(super) fn without_ours(conditions: &[Condition]) -> Option<Vec<Condition>> {
 }
 
 /// The event that repeats why a Service waits.
-pub(super) fn reminder(service: &ServiceView) -> Option<Event> {
+pub(super) fn reminder(service: &Balancer) -> Option<Event> {
     let said = condition::get(&service.conditions, CONDITION_ALLOCATED)?;
     (said.status == Status::False.as_str()).then(|| {
         service_event(&service.key, &service.uid, true, &said.reason, said.message.clone())
@@ -140,24 +142,24 @@ pub(super) fn event(about: ObjectReference, warning: bool, reason: &str, message
 }
 
 /// Whether the Service carries no condition of ours.
-pub(super) fn says_nothing(service: &ServiceView) -> bool {
+pub(super) fn says_nothing(service: &Balancer) -> bool {
     condition::get(&service.conditions, CONDITION_ALLOCATED).is_none()
 }
 
 /// Whether the Service says that it does not have what it wants.
-pub(super) fn says_refused(service: &ServiceView) -> bool {
+pub(super) fn says_refused(service: &Balancer) -> bool {
     condition::get(&service.conditions, CONDITION_ALLOCATED)
         .is_some_and(|said| said.status == Status::False.as_str())
 }
 
 /// Whether the Service says that it has what it wants.
-pub(super) fn says_allocated(service: &ServiceView) -> bool {
+pub(super) fn says_allocated(service: &Balancer) -> bool {
     condition::get(&service.conditions, CONDITION_ALLOCATED)
         .is_some_and(|said| said.status == Status::True.as_str())
 }
 
 /// Whether the Service's condition names an address, as it does for every address of the Service.
-pub(super) fn names(service: &ServiceView, addr: IpAddr) -> bool {
+pub(super) fn names(service: &Balancer, addr: IpAddr) -> bool {
     let of_address = |letter: char| letter.is_ascii_hexdigit() || ".:".contains(letter);
     condition::get(&service.conditions, CONDITION_ALLOCATED).is_some_and(|said| {
         let mut words = said.message.split(|letter| !of_address(letter));
@@ -178,18 +180,6 @@ fn bounded(mut text: String) -> String {
         text.push_str(" …");
     }
     text
-}
-
-/// The entry that names a Service in a claim, as it is known now.
-pub(crate) fn holder_now(service: &ServiceView) -> HolderEntry {
-    HolderEntry {
-        uid: Some(service.uid.clone()),
-        class: service.class.clone(),
-        seen: Some(service.version),
-        terms: service.terms.clone(),
-        asked_pools: service.pools.clone().filter(|_| !service.pools_left).unwrap_or_default(),
-        ..HolderEntry::new(HolderKind::Service, service.key.clone())
-    }
 }
 
 /// The errors of a pool, as text.
@@ -355,7 +345,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::services::tests::fixtures::{ip, service};
+    use crate::sim::fixtures::{ip, service};
 
     #[test]
     fn a_condition_names_the_addresses_of_its_service() {

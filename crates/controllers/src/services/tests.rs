@@ -2,10 +2,10 @@
 
 // The parts of the allocator that the tests use, under their own names.
 #[cfg(test)]
-use super::{classes, effect, explain, observe, plan, status, view, wish, world};
+use super::{effect, explain, plan, wish, world};
 
 #[cfg(test)]
-pub(in crate::services) mod fixtures;
+mod calls;
 #[cfg(test)]
 mod fuzz;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -14,5 +14,7 @@ pub mod fuzzing;
 mod model;
 #[cfg(feature = "bench")]
 pub mod rig;
+#[cfg(any(test, feature = "bench"))]
+mod runner;
 #[cfg(test)]
 pub(in crate::services) mod sim;

@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 use landfall_ipam::{Family, PoolName, Reason, Verdict};
 
-use super::view::ServiceView;
+use crate::cluster::service::Balancer;
 use crate::object::ObjectKey;
 
 /// The oldest Service is served first; equal ages go by name.
@@ -35,7 +35,7 @@ pub(super) struct Wait {
 
 impl Wait {
     /// A Service that waits for nothing yet.
-    pub(super) fn of(service: &ServiceView, reason: Reason) -> Self {
+    pub(super) fn of(service: &Balancer, reason: Reason) -> Self {
         Self {
             created: service.created,
             reason,

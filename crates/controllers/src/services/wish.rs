@@ -6,8 +6,11 @@
 
 use landfall_ipam::Family;
 
-use super::{status, view::ServiceView};
-use crate::ledger::{Claim, HolderEntry};
+use super::status;
+use crate::{
+    cluster::service::Balancer,
+    ledger::{Claim, HolderEntry},
+};
 
 /// Whether the holder could still want the claimed address, judged from its own fields and the claim
 /// itself: never from pools or selectors, of which two operators may have different copies. The claim
@@ -18,7 +21,7 @@ use crate::ledger::{Claim, HolderEntry};
 /// address back if its request is refused. One that asks for other pools since the claim was made never
 /// had the address and wants one of theirs. One that may not share the address with its holders cannot
 /// want it.
-pub(super) fn could_want(service: &ServiceView, holder: &HolderEntry, claim: &Claim) -> bool {
+pub(super) fn could_want(service: &Balancer, holder: &HolderEntry, claim: &Claim) -> bool {
     let addr = claim.addr;
     let family = Family::of(addr);
     // It is to replace an address that is in none of the pools that the Service asks for.
@@ -41,7 +44,7 @@ pub(super) fn could_want(service: &ServiceView, holder: &HolderEntry, claim: &Cl
 /// Whether the Service asks for other pools since the claim was made, and never had the address: it
 /// neither shows nor names it in its condition. If only its status was wiped, it gets the address back.
 pub(super) fn asks_for_other_pools(
-    service: &ServiceView,
+    service: &Balancer,
     holder: &HolderEntry,
     claim: &Claim,
 ) -> bool {
@@ -59,7 +62,7 @@ pub(super) fn asks_for_other_pools(
 ///
 /// `None` is a Service that is gone or no longer of type `LoadBalancer`. A Service of the same name
 /// that shows the address keeps the claim even if the claim names another uid: a person must decide.
-pub(super) fn may_release(live: Option<&ServiceView>, holder: &HolderEntry, claim: &Claim) -> bool {
+pub(super) fn may_release(live: Option<&Balancer>, holder: &HolderEntry, claim: &Claim) -> bool {
     live.is_none_or(|service| {
         !service.shows.contains(&claim.addr) && !could_want(service, holder, claim)
     })
@@ -70,7 +73,7 @@ mod tests {
     use landfall_ipam::PoolName;
 
     use super::*;
-    use crate::services::tests::fixtures::{claim_of, holder_of, ip, service};
+    use crate::sim::fixtures::{claim_of, holder_of, ip, service};
 
     #[test]
     fn a_claim_is_released_only_when_its_holder_neither_shows_nor_could_want_it() {
@@ -122,10 +125,10 @@ mod tests {
         let (holder, claim) = (holder_of(&base), claim_of(ip("10.0.0.1"), &[&base]));
         let asking = |pool: &str| {
             let pools = Some(vec![PoolName::new(pool)]);
-            ServiceView { pools, ..base.clone() }
+            Balancer { pools, ..base.clone() }
         };
         let of_its_pool =
-            ServiceView { pools: claim.pool.clone().map(|pool| vec![pool]), ..base.clone() };
+            Balancer { pools: claim.pool.clone().map(|pool| vec![pool]), ..base.clone() };
         let other = asking("IPGroup/other");
         let since_then =
             HolderEntry { asked_pools: vec![PoolName::new("IPGroup/other")], ..holder.clone() };

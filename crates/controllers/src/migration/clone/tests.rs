@@ -3,7 +3,7 @@ use landfall_api::VirtualIP;
 use serde_json::json;
 
 use super::*;
-use crate::migration::observe;
+use crate::cluster::virtual_ip;
 
 fn vip() -> VirtualIpView {
     let object: VirtualIP = serde_json::from_value(json!({
@@ -12,7 +12,7 @@ fn vip() -> VirtualIpView {
         "spec": {"service": "web"},
     }))
     .unwrap();
-    observe::virtual_ip(DeserializeGuard(Ok(object))).unwrap()
+    virtual_ip::read(DeserializeGuard(Ok(object))).unwrap()
 }
 
 fn original() -> Service {

@@ -7,20 +7,16 @@ use landfall_ipam::Family;
 
 use super::{expose::error, hold, say, status};
 use crate::{
-    migration::{
-        claim,
-        effect::Step,
-        view::{MappingView, VirtualIpView},
-        world::World,
-    },
+    cluster::virtual_ip::{MappingView, VirtualIpView},
+    migration::{claim, effect::Step, world::World},
     object::Version,
 };
 
 /// The next step towards an address.
-pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
+pub(super) fn plan(world: World<'_>, vip: &VirtualIpView) -> Option<Step> {
     // An address that it has already, because an operator was interrupted before it wrote the status.
     let wanted = vip.wanted.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
-    let claimed = |addr: IpAddr| world.claims.get(&addr).filter(|claim| claim.is_of(vip));
+    let claimed = |addr: IpAddr| world.claim(addr).filter(|claim| claim.is_of(vip));
     let known = wanted.and_then(claimed).or_else(|| world.claims_of(vip).next());
     if let Some(claim) = known {
         return tell(world, vip, claim.addr);
@@ -39,7 +35,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
     Some(Step::Take { claim: claim::for_virtual_ip(at, vip, Some(mapping)) })
 }
 
-fn tell(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<Step> {
+fn tell(world: World<'_>, vip: &VirtualIpView, addr: IpAddr) -> Option<Step> {
     let mapping = world.mapping_of(addr);
     let created = status(vip, State::CreatingIp, "creating IP object for the service");
     let status = VirtualIPStatus {
@@ -52,7 +48,7 @@ fn tell(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<Step> {
 }
 
 /// The address to take and the mapping that gives it, or why there is none.
-fn choose<'a>(world: &'a World, vip: &VirtualIpView) -> Result<(IpAddr, &'a MappingView), String> {
+fn choose<'a>(world: World<'a>, vip: &VirtualIpView) -> Result<(IpAddr, &'a MappingView), String> {
     let book = world.book();
     let Some(text) = &vip.wanted else {
         let mut mappings = world.usable_mappings();
@@ -78,8 +74,8 @@ fn choose<'a>(world: &'a World, vip: &VirtualIpView) -> Result<(IpAddr, &'a Mapp
 }
 
 /// Mappings that give nothing because they cannot be read: they have no status to report it in.
-fn unreadable(world: &World) -> String {
-    let bad = world.mappings.values().filter_map(|mapping| {
+fn unreadable(world: World<'_>) -> String {
+    let bad = world.cluster.mappings.values().filter_map(|mapping| {
         let problems = mapping.pool.as_ref().err()?;
         Some(format!("; GroupSegmentMapping {} is left out: {}", mapping.name, problems.join(", ")))
     });

@@ -10,17 +10,17 @@ use landfall_api::{
 
 use super::{allocate, held_by, hold, mapping, say, status};
 use crate::{
+    cluster::virtual_ip::VirtualIpView,
     migration::{
         claim, clone,
         effect::{Reason, Step},
-        view::VirtualIpView,
         world::{World, is_clone},
     },
     object::{ObjectKey, Version},
 };
 
 /// The next step, if there is one.
-pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
+pub(super) fn plan(world: World<'_>, vip: &VirtualIpView) -> Option<Step> {
     let Some(text) = vip.status.address() else { return allocate::plan(world, vip) };
     let Ok(addr) = text.parse() else {
         return error(vip, format!("the address in the status cannot be read: {text}"));
@@ -34,11 +34,11 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
         let exposing = status(vip, State::Exposing, "exposing service with an external IP");
         return say(vip, VirtualIPStatus { service: Some(vip.service.clone()), ..exposing }, None);
     }
-    let Some(original) = world.target(vip) else { return error(vip, missing(&vip.service)) };
+    let Some(original) = world.target() else { return error(vip, missing(&vip.service)) };
     if let Some(step) = hold(vip, FINALIZER_VIRTUALIP_SERVICE) {
         return Some(step);
     }
-    let Some(copy) = world.at_clones_place(vip) else {
+    let Some(copy) = world.at_clones_place() else {
         return Some(Step::Copy { copy: Box::new(clone::make(vip, original, addr)) });
     };
     if !is_clone(copy, &vip.uid) {
@@ -59,8 +59,8 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
 }
 
 /// Updates the copy from the Service, if both exist.
-pub(super) fn align(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<Step> {
-    let (copy, original) = (world.clone_of(vip)?, world.target(vip)?);
+pub(super) fn align(world: World<'_>, vip: &VirtualIpView, addr: IpAddr) -> Option<Step> {
+    let (copy, original) = (world.clone_of(vip)?, world.target()?);
     let going = copy.metadata.deletion_timestamp.is_some();
     let patch = clone::difference(copy, original, addr).filter(|_| !going)?;
     Some(Step::Align { copy: vip.clone_key(), version: Version::of(&copy.metadata), patch })
@@ -69,14 +69,14 @@ pub(super) fn align(world: &World, vip: &VirtualIpView, addr: IpAddr) -> Option<
 /// A step to make sure that the `VirtualIP` has a claim on the address, if one is needed, or why that
 /// is impossible.
 pub(super) fn keep_claim(
-    world: &World,
+    world: World<'_>,
     vip: &VirtualIpView,
     addr: IpAddr,
 ) -> Option<Result<Step, String>> {
     if let Some(step) = hold(vip, FINALIZER_VIRTUALIP_IP) {
         return Some(Ok(step));
     }
-    if let Some(claim) = world.claims.get(&addr) {
+    if let Some(claim) = world.claim(addr) {
         return (!claim.is_of(vip)).then(|| Err(held_by(claim)));
     }
     // The claim was deleted. It is created again unless another Service shows the address by now.

@@ -15,15 +15,14 @@ use landfall_api::{
 
 use super::{drop_copy, expose, held_by, hold, let_go, mapping, say, status};
 use crate::{
+    cluster::{service, virtual_ip::VirtualIpView},
     ledger::{Claim, HolderEntry},
     migration::{
         claim, clone,
         effect::{Reason, Step},
-        view::VirtualIpView,
         world::{World, asks_for, is_headless, is_load_balancer, shows, shows_something},
     },
     object::{ObjectKey, Version},
-    services::{observe, status::holder_now},
 };
 
 const UNDER_WAY: &str = "VirtualIP is being migrated";
@@ -35,10 +34,10 @@ const HEADLESS: &str =
     "service is headless, recreate it with a cluster IP to proceed with migration";
 
 /// Whether the claim on its address already names the Service.
-pub(super) fn is_handed_over(world: &World, vip: &VirtualIpView) -> bool {
+pub(super) fn is_handed_over(world: World<'_>, vip: &VirtualIpView) -> bool {
     let addr = vip.status.address().and_then(|text| text.parse::<IpAddr>().ok());
-    let claim = addr.and_then(|addr| world.claims.get(&addr));
-    claim.is_some_and(|claim| is_of(claim, &vip.target(), world.target(vip)))
+    let claim = addr.and_then(|addr| world.claim(addr));
+    claim.is_some_and(|claim| is_of(claim, &vip.target(), world.target()))
 }
 
 fn is_of(claim: &Claim, target: &ObjectKey, service: Option<&Service>) -> bool {
@@ -47,17 +46,17 @@ fn is_of(claim: &Claim, target: &ObjectKey, service: Option<&Service>) -> bool {
 }
 
 /// The next step, if there is one.
-pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
+pub(super) fn plan(world: World<'_>, vip: &VirtualIpView) -> Option<Step> {
     let text = vip.status.address()?;
     let Ok(addr) = text.parse() else {
         let message = format!("the address in the status cannot be read: {text}");
         return waits(vip, State::Preparing, message);
     };
-    let claim = world.claims.get(&addr);
+    let claim = world.claim(addr);
     if is_over(world, vip, claim) {
         return None;
     }
-    let Some(service) = world.target(vip) else { return without_service(world, vip, claim) };
+    let Some(service) = world.target() else { return without_service(world, vip, claim) };
     let case = Case { world, vip, addr, claim, service, target: vip.target() };
     if case.is_shown() {
         return case.finish();
@@ -88,7 +87,7 @@ pub(super) fn plan(world: &World, vip: &VirtualIpView) -> Option<Step> {
 }
 
 /// Whether its migration is complete, whatever happened to the Service since.
-fn is_over(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> bool {
+fn is_over(world: World<'_>, vip: &VirtualIpView, claim: Option<&Claim>) -> bool {
     vip.state() == Some(State::Migrated)
         && !vip.is_held()
         && world.clone_of(vip).is_none()
@@ -100,8 +99,8 @@ fn is_over(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> bool {
 ///
 /// It looks like a Service whose user turned it back later. But the original operator puts its
 /// finalizer on a Service as soon as that shows an address, and never removes it from such a one.
-fn was_given_up(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> bool {
-    let Some(service) = world.target(vip) else { return false };
+fn was_given_up(world: World<'_>, vip: &VirtualIpView, claim: Option<&Claim>) -> bool {
+    let Some(service) = world.target() else { return false };
     let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
     let served = finalizers.iter().any(|finalizer| finalizer == FINALIZER_SERVICE);
     let of_the_original = claim.is_some_and(|claim| {
@@ -112,7 +111,7 @@ fn was_given_up(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> bo
 
 /// There is no Service to take over. If the `VirtualIP` is deleted all the same, its claim must not
 /// stay reserved for ever for a Service whose migration will never be finished.
-fn without_service(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) -> Option<Step> {
+fn without_service(world: World<'_>, vip: &VirtualIpView, claim: Option<&Claim>) -> Option<Step> {
     if vip.deleting {
         if let Some(copy) = world.clone_of(vip) {
             return drop_copy(vip, copy);
@@ -133,7 +132,7 @@ fn without_service(world: &World, vip: &VirtualIpView, claim: Option<&Claim>) ->
 
 /// One `VirtualIP` with its address and the Service that is to have it.
 struct Case<'a> {
-    world: &'a World,
+    world: World<'a>,
     vip: &'a VirtualIpView,
     addr: IpAddr,
     claim: Option<&'a Claim>,
@@ -179,10 +178,10 @@ impl Case<'_> {
             return None;
         }
         let (world, vip) = (self.world, self.vip);
-        let mut others = world.virtual_ips.values().filter(|other| other.key != vip.key);
+        let mut others = world.cluster.virtual_ips.values().filter(|other| other.key != vip.key);
         let first = others.find(|other| {
             let addr = other.status.address().and_then(|text| text.parse::<IpAddr>().ok());
-            let claim = addr.and_then(|addr| world.claims.get(&addr));
+            let claim = addr.and_then(|addr| world.claim(addr));
             addr.is_some()
                 && other.target() == self.target
                 && other.is_migrating()
@@ -208,7 +207,7 @@ impl Case<'_> {
         };
         step.or_else(|| hold(vip, FINALIZER_VIRTUALIP_SERVICE))
             .or_else(|| {
-                let free = world.at_clones_place(vip).is_none();
+                let free = world.at_clones_place().is_none();
                 free.then(|| Step::Copy { copy: Box::new(clone::make(vip, self.service, addr)) })
             })
             .or_else(|| expose::align(world, vip, addr))
@@ -270,8 +269,7 @@ impl Case<'_> {
     fn holder(&self) -> Option<HolderEntry> {
         let mut converted = self.service.clone();
         converted.spec.get_or_insert_default().type_ = Some("LoadBalancer".to_owned());
-        let view = observe::service(&converted)?;
-        Some(holder_now(&view))
+        service::balancer(&converted).map(|view| view.holder_entry())
     }
 
     fn convert(&self) -> ControlFlow<Option<Step>> {
@@ -332,7 +330,7 @@ impl Case<'_> {
 }
 
 /// Gives a claim back to the `VirtualIP`.
-fn back_to(world: &World, vip: &VirtualIpView, claim: &Claim) -> Step {
+fn back_to(world: World<'_>, vip: &VirtualIpView, claim: &Claim) -> Step {
     let at = (claim.addr, claim.version);
     let mapping = mapping(world, vip, claim.addr);
     Step::Pass { claim: claim::for_virtual_ip(at, vip, mapping) }

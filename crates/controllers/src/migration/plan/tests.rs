@@ -46,7 +46,7 @@ fn service(name: &str) -> Value {
 
 /// A `VirtualIP` `web` of Service `web` that is Valid with 10.0.0.1, as 0.3 leaves it.
 fn valid() -> Cluster {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::default();
     cluster.mapping("g1", "10.0.0.0/29", &["10.0.0.0"]).service(service("web"));
     cluster.virtual_ip(vip("web", &json!({"service": "web"})));
     cluster.settle();

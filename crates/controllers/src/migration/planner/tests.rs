@@ -1,3 +1,5 @@
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
 use kube::core::DeserializeGuard;
 use landfall_api::{HolderKind, IP, VirtualIP};
 use serde_json::json;
@@ -5,26 +7,92 @@ use serde_json::json;
 use super::*;
 use crate::{
     call::Failure,
-    engine::{Call as _, Report},
+    cluster::{News, Seen, pool::PoolSource, service, virtual_ip},
+    engine::{Call as _, Planner as _},
     ledger::{HolderEntry, object},
     object::Version,
+    shared::Shared,
+    store::Watched,
 };
 
 fn now(seconds: u64) -> Now {
-    Now { wall: jiff::Timestamp::UNIX_EPOCH, uptime: Duration::from_secs(seconds) }
+    Now { wall: Timestamp::UNIX_EPOCH, uptime: Duration::from_secs(seconds) }
 }
 
-fn lists(planner: &mut Planner) {
-    for news in [
-        News::VirtualIps(Watched::ListEnds),
-        News::Mappings(Watched::ListEnds),
-        News::Groups(Watched::ListEnds),
-        News::Claims(Watched::ListEnds),
-    ] {
-        planner.on_news(news);
-        assert_eq!(planner.plan(now(0)), [], "nothing is planned before all is known");
+/// The planner with everything that the engine would lend it. Its Services are never there when it looks.
+struct Rig {
+    shared: Shared,
+    planner: Planner,
+}
+
+impl Rig {
+    fn new(orphan_grace: Duration) -> Self {
+        let mut shared = Shared::default();
+        let planner = Planner::new(orphan_grace, &mut shared.ledger);
+        Self { shared, planner }
     }
-    planner.on_news(News::Services(Watched::ListEnds));
+
+    /// One that has listed everything, and found nothing.
+    fn listed(orphan_grace: Duration) -> Self {
+        let mut rig = Self::new(orphan_grace);
+        for news in [
+            News::VirtualIps(Watched::ListEnds),
+            News::Mappings(Watched::ListEnds),
+            News::Pools(PoolSource::IpGroups, Watched::ListEnds),
+            News::Claims(Watched::ListEnds),
+        ] {
+            rig.hear(news);
+            assert!(!rig.shared.has_listed(Planner::KINDS));
+        }
+        rig.hear(News::Services(Watched::ListEnds));
+        assert!(rig.shared.has_listed(Planner::KINDS));
+        rig
+    }
+
+    fn hear(&mut self, news: News) {
+        let changes = self.shared.hear(news);
+        self.tell(&changes);
+    }
+
+    fn tell(&mut self, changes: &[Change]) {
+        for change in changes {
+            self.planner.changed(self.shared.lend(now(0)), change);
+        }
+        self.planner.catch_up(self.shared.lend(now(0)), &mut Plan::default());
+    }
+
+    /// The effects that are planned once the planner has looked at its Services.
+    fn plan(&mut self, now: Now) -> Vec<Effect> {
+        let mut steps = Vec::new();
+        loop {
+            let changes = self.shared.settle();
+            self.tell(&changes);
+            let mut out = Plan::default();
+            self.planner.plan(self.shared.lend(now), &mut out);
+            let (looks, others): (Vec<_>, Vec<_>) =
+                out.effects.into_iter().partition(|effect| effect.label() == "look");
+            steps.extend(others);
+            if looks.is_empty() {
+                return steps;
+            }
+            for look in looks {
+                self.report(look, Ok(Answer::Services(Box::default())), now);
+            }
+        }
+    }
+
+    fn report(&mut self, effect: Effect, mut result: Result<Answer, Failure>, now: Now) {
+        let seen = result.as_mut().ok().and_then(Effect::take_seen);
+        let changes = seen.map(|seen| self.shared.learn(seen)).unwrap_or_default();
+        self.tell(&changes);
+        let report = Report { effect, result };
+        self.planner.reported(self.shared.lend(now), report, &mut Plan::default());
+        self.tell(&[]);
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        self.planner.next_due(&self.shared.cluster, &self.shared.ledger)
+    }
 }
 
 fn vip(version: u64) -> VirtualIpView {
@@ -36,7 +104,7 @@ fn vip(version: u64) -> VirtualIpView {
         "spec": {"service": "web"},
     }))
     .unwrap();
-    observe::virtual_ip(DeserializeGuard(Ok(object))).unwrap()
+    virtual_ip::read(DeserializeGuard(Ok(object))).unwrap()
 }
 
 fn claim(uid: &str, version: u64) -> Claim {
@@ -60,18 +128,19 @@ fn service(addrs: &[&str], version: u64) -> News {
         "spec": {"externalIPs": addrs},
     }))
     .unwrap();
-    News::Services(Watched::Present(
-        ObjectKey::of(&object.metadata),
-        Version(version),
-        Box::new(object),
-    ))
+    let view = service::read(&object);
+    News::Services(Watched::Present(view.key.clone(), view.version, view))
 }
 
-fn known(vip: VirtualIpView) -> Planner {
-    let mut planner = Planner::default();
-    lists(&mut planner);
-    planner.on_news(there(vip));
-    planner
+fn known(vip: VirtualIpView) -> Rig {
+    let mut rig = Rig::listed(Duration::ZERO);
+    rig.hear(there(vip));
+    rig
+}
+
+/// The answer to a write of the `VirtualIP`.
+fn wrote(view: VirtualIpView) -> Answer {
+    Answer::Seen(Some(Seen::VirtualIp(Box::new(view))))
 }
 
 fn there(vip: VirtualIpView) -> News {
@@ -84,14 +153,13 @@ fn gone(version: u64) -> News {
 
 #[test]
 fn a_virtual_ip_has_one_call_under_way_and_is_planned_again_when_it_ends() {
-    let mut planner = known(vip(5));
-    let [effect] = &planner.plan(now(1))[..] else { panic!("one step") };
+    let mut rig = known(vip(5));
+    let [effect] = &rig.plan(now(1))[..] else { panic!("one step") };
     assert_eq!(effect.label(), "status");
-    planner.on_news(News::Claims(Watched::ListEnds));
-    assert_eq!(planner.plan(now(1)), []);
-    let report = Report { effect: effect.clone(), result: Err(Failure::NotSent) };
-    planner.on_report(report, now(1));
-    assert_eq!(planner.plan(now(1)).len(), 1, "it was never sent");
+    rig.hear(News::Claims(Watched::ListEnds));
+    assert_eq!(rig.plan(now(1)), []);
+    rig.report(effect.clone(), Err(Failure::NotSent), now(1));
+    assert_eq!(rig.plan(now(1)).len(), 1, "it was never sent");
 }
 
 #[test]
@@ -101,80 +169,79 @@ fn what_failed_is_tried_later_and_what_was_refused_is_told_meanwhile() {
         (Failure::Unknown("timeout".to_owned()), None),
         (Failure::Refused("no".to_owned()), Some("could not update the VirtualIP: no")),
     ] {
-        let mut planner = known(vip(5));
-        let [effect] = &planner.plan(now(1))[..] else { panic!("one step") };
+        let mut rig = known(vip(5));
+        let [effect] = &rig.plan(now(1))[..] else { panic!("one step") };
         let effect = effect.clone();
         let result = Err(failure.clone());
-        planner.on_report(Report { effect: effect.clone(), result }, now(1));
-        let meanwhile = planner.plan(now(1));
+        rig.report(effect.clone(), result, now(1));
+        let meanwhile = rig.plan(now(1));
         let message = meanwhile.first().map(|effect| {
             let Step::Status { status, .. } = &effect.step else { panic!("{effect:?}") };
             status.message.clone().unwrap()
         });
         assert_eq!(message.as_deref(), told, "{failure:?}");
         for effect in meanwhile {
-            planner.on_report(Report { effect, result: Ok(Answer::VirtualIp(None)) }, now(1));
+            rig.report(effect, Ok(Answer::Seen(None)), now(1));
         }
-        let due = planner.next_due().unwrap();
+        let due = rig.next_due().unwrap();
         assert!(due > Duration::from_secs(1), "{failure:?}");
-        assert_eq!(planner.plan(now(3)), [effect], "{failure:?}");
+        assert_eq!(rig.plan(now(3)), [effect], "{failure:?}");
     }
 }
 
 #[test]
 fn the_answer_to_a_write_is_known_before_the_watch_tells() {
-    let mut planner = known(vip(5));
-    let [effect] = &planner.plan(now(1))[..] else { panic!("one step") };
+    let mut rig = known(vip(5));
+    let [effect] = &rig.plan(now(1))[..] else { panic!("one step") };
     let mut written = vip(6);
     let Step::Status { status, .. } = &effect.step else { panic!("{effect:?}") };
     written.status = status.clone();
-    let result = Ok(Answer::VirtualIp(Some(written)));
-    planner.on_report(Report { effect: effect.clone(), result }, now(1));
-    assert_eq!(planner.plan(now(1)), [], "there is no mapping, and it has said so");
+    let result = Ok(wrote(written));
+    rig.report(effect.clone(), result, now(1));
+    assert_eq!(rig.plan(now(1)), [], "there is no mapping, and it has said so");
 }
 
 #[test]
 fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() {
-    let released = |planner: &mut Planner| {
-        let effects = planner.plan(now(1));
+    let released = |rig: &mut Rig| {
+        let effects = rig.plan(now(1));
         effects.iter().filter(|effect| effect.label() == "release").count()
     };
-    let mut planner = Planner::default();
-    lists(&mut planner);
-    planner.on_news(service(&["10.0.0.1"], 3));
-    planner.on_news(is(claim("u", 4)));
-    assert_eq!(released(&mut planner), 0, "somebody shows it");
-    planner.on_news(service(&[], 5));
-    assert_eq!(released(&mut planner), 1);
+    let mut rig = Rig::listed(Duration::ZERO);
+    rig.hear(service(&["10.0.0.1"], 3));
+    rig.hear(is(claim("u", 4)));
+    assert_eq!(released(&mut rig), 0, "somebody shows it");
+    rig.hear(service(&[], 5));
+    assert_eq!(released(&mut rig), 1);
 
     // A claim on an earlier `VirtualIP` of the same name is released; a claim on the present one is not.
     for (uid, expected) in [("before", 1), ("u", 0)] {
-        let mut planner = known(vip(5));
-        planner.on_news(is(claim(uid, 6)));
+        let mut rig = known(vip(5));
+        rig.hear(is(claim(uid, 6)));
         let mut count = 0;
         for _ in 0..3 {
-            for effect in planner.plan(now(1)) {
+            for effect in rig.plan(now(1)) {
                 count += usize::from(effect.label() == "release");
                 let result = if let Step::Status { status, .. } = &effect.step {
                     let status = status.clone();
-                    Ok(Answer::VirtualIp(Some(VirtualIpView { status, ..vip(7) })))
+                    Ok(wrote(VirtualIpView { status, ..vip(7) }))
                 } else if matches!(effect.step, Step::Release { .. }) {
                     Ok(Answer::Ledger(ledger::Answer::Released { by: None }))
                 } else {
                     Err(Failure::NotSent)
                 };
-                planner.on_report(Report { effect, result }, now(1));
+                rig.report(effect, result, now(1));
             }
         }
         assert_eq!(count, expected, "{uid}");
     }
 
     // A `VirtualIP` that vanishes leaves its claim behind.
-    let mut planner = known(VirtualIpView { deleting: true, ..vip(5) });
-    planner.on_news(is(claim("u", 6)));
-    assert_eq!(released(&mut planner), 0, "it has no finalizer, so it is about to vanish");
-    planner.on_news(gone(8));
-    assert_eq!(released(&mut planner), 1);
+    let mut rig = known(VirtualIpView { deleting: true, ..vip(5) });
+    rig.hear(is(claim("u", 6)));
+    assert_eq!(released(&mut rig), 0, "it has no finalizer, so it is about to vanish");
+    rig.hear(gone(8));
+    assert_eq!(released(&mut rig), 1);
 }
 
 /// The grace is five minutes, and the claim is known from second 10 on.
@@ -184,35 +251,39 @@ fn a_claim_waits_for_one_that_was_never_seen_and_not_for_one_that_left() {
     let vip = || there(VirtualIpView { deleting: true, ..vip(5) });
     let held = || is(claim("u", 6));
     // A list without it, after the watch was broken.
-    let lost = || [Watched::ListBegins, Watched::ListEnds].map(News::VirtualIps);
+    let lost = || [News::VirtualIps(Watched::ListBegins), News::VirtualIps(Watched::ListEnds)];
     for (case, first, then, expected) in [
         ("never seen", vec![held()], vec![], Some(310)),
         ("seen to leave", vec![vip(), held()], vec![gone(8)], Some(20)),
         ("gone when the watch was back", vec![vip(), held()], lost().into(), Some(20)),
-        ("its kind went", vec![vip(), held()], vec![News::NoVirtualIps], Some(320)),
-        ("without its kind", vec![News::NoVirtualIps, held()], vec![], Some(310)),
+        (
+            "its kind went",
+            vec![vip(), held()],
+            vec![News::VirtualIps(Watched::Unserved)],
+            Some(320),
+        ),
+        ("without its kind", vec![News::VirtualIps(Watched::Unserved), held()], vec![], Some(310)),
         ("came late", vec![held()], vec![vip()], None),
         ("came late and left", vec![held()], vec![vip(), gone(8)], Some(20)),
         ("cannot be read", vec![held(), gone(5)], vec![], Some(310)),
         ("shown at first", vec![held(), service(&["10.0.0.1"], 7)], vec![], None),
     ] {
-        let mut planner = Planner::new(Duration::from_mins(5));
-        lists(&mut planner);
+        let mut rig = Rig::listed(Duration::from_mins(5));
         let mut then = Some(then);
         for news in first {
-            planner.on_news(news);
+            rig.hear(news);
         }
         let mut released = None;
         for seconds in 10..400 {
             if seconds == 20 {
-                then.take().into_iter().flatten().for_each(|news| planner.on_news(news));
+                then.take().into_iter().flatten().for_each(|news| rig.hear(news));
             }
-            for effect in planner.plan(now(seconds)) {
+            for effect in rig.plan(now(seconds)) {
                 assert_eq!(effect.label(), "release", "{case}");
                 released = released.or(Some(seconds));
             }
             if released.is_none() && expected.is_some() && seconds >= 20 {
-                let due = planner.next_due().map(|due| due.as_secs());
+                let due = rig.next_due().map(|due| due.as_secs());
                 assert_eq!(due, expected, "{case}: it is not forgotten");
             }
         }
@@ -222,28 +293,26 @@ fn a_claim_waits_for_one_that_was_never_seen_and_not_for_one_that_left() {
 
 #[test]
 fn a_claim_that_was_shown_for_longer_than_the_grace_goes_when_it_is_shown_no_more() {
-    let mut planner = Planner::new(Duration::from_mins(5));
-    lists(&mut planner);
-    planner.on_news(service(&["10.0.0.1"], 3));
-    planner.on_news(is(claim("u", 4)));
-    assert_eq!(planner.plan(now(10)), []);
-    assert_eq!(planner.plan(now(310)), []);
-    assert_eq!(planner.next_due(), None, "it waits for somebody, not for the clock");
-    planner.on_news(service(&[], 5));
-    assert_eq!(planner.plan(now(311)).len(), 1);
+    let mut rig = Rig::listed(Duration::from_mins(5));
+    rig.hear(service(&["10.0.0.1"], 3));
+    rig.hear(is(claim("u", 4)));
+    assert_eq!(rig.plan(now(10)), []);
+    assert_eq!(rig.plan(now(310)), []);
+    assert_eq!(rig.next_due(), None, "it waits for somebody, not for the clock");
+    rig.hear(service(&[], 5));
+    assert_eq!(rig.plan(now(311)).len(), 1);
 }
 
 #[test]
 fn a_claim_that_passed_on_is_nobodys_to_wait_for() {
-    let mut planner = Planner::new(Duration::from_mins(5));
-    lists(&mut planner);
-    planner.on_news(is(claim("u", 4)));
-    assert_eq!(planner.plan(now(10)), []);
+    let mut rig = Rig::listed(Duration::from_mins(5));
+    rig.hear(is(claim("u", 4)));
+    assert_eq!(rig.plan(now(10)), []);
     let service = HolderEntry {
         uid: Some("s".into()),
         ..HolderEntry::new(HolderKind::Service, ObjectKey::new("shop", "web"))
     };
-    planner.on_news(is(claim("u", 5).held_by(vec![service])));
-    assert_eq!(planner.next_due(), None);
-    assert_eq!(planner.plan(now(400)), []);
+    rig.hear(is(claim("u", 5).held_by(vec![service])));
+    assert_eq!(rig.next_due(), None);
+    assert_eq!(rig.plan(now(400)), []);
 }

@@ -1,5 +1,5 @@
-//! A cluster in memory: effects succeed at once, and the allocator lets a Service show the address whose
-//! claim names it. Enough to follow a `VirtualIP` step by step until it rests.
+//! Steps of `VirtualIP`s carried out at the simulated API server: they succeed at once, and the allocator lets
+//! a Service show the address whose claim names it. Enough to follow a `VirtualIP` until it rests.
 
 use std::net::IpAddr;
 
@@ -8,16 +8,20 @@ use kube::core::DeserializeGuard;
 use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP};
 use serde_json::{Value, json};
 
-use crate::migration::{
-    effect::Step,
-    observe, plan,
-    view::VirtualIpView,
-    world::{World, is_clone, is_load_balancer, shows_something},
-};
 use crate::{
+    cluster::{
+        pool,
+        virtual_ip::{self, VirtualIpView},
+    },
     ledger::{Claim, object},
-    object::{ObjectKey, Version},
-    store::{Source, Watched},
+    migration::{
+        effect::{Services, Step},
+        plan,
+        world::{World, is_clone, is_load_balancer, is_shown, shows_something},
+    },
+    object::ObjectKey,
+    shared::Shared,
+    sim::ApiServer,
 };
 
 /// More steps than any `VirtualIP` may need.
@@ -25,8 +29,10 @@ const ENOUGH: usize = 40;
 
 #[derive(Default)]
 pub(in crate::migration) struct Cluster {
-    pub world: World,
-    version: u64,
+    server: ApiServer,
+    shared: Shared,
+    /// How much of the history the watches have delivered.
+    delivered: usize,
     /// Whether the API server refuses to make a Service a `LoadBalancer`.
     pub refuses_conversion: bool,
     /// The effects so far, in order.
@@ -36,34 +42,24 @@ pub(in crate::migration) struct Cluster {
 }
 
 impl Cluster {
-    pub(in crate::migration) fn new() -> Self {
-        let mut cluster = Self::default();
-        let world = &mut cluster.world;
-        world.virtual_ips.observe_only(Watched::ListEnds);
-        world.mappings.observe_only(Watched::ListEnds);
-        world.groups.observe_only(Watched::ListEnds);
-        world.claims.observe_only(Watched::ListEnds);
-        world.services.observe_only(Watched::ListEnds);
-        cluster
-    }
-
-    fn next_version(&mut self) -> Version {
-        self.version += 1;
-        Version(self.version)
+    /// All watches deliver everything.
+    fn deliver(&mut self) {
+        while let Some(change) = self.server.history.get(self.delivered) {
+            self.shared.hear(change.news());
+            self.delivered += 1;
+        }
+        self.shared.settle();
     }
 
     pub(in crate::migration) fn virtual_ip(&mut self, object: Value) -> &mut Self {
         let object: VirtualIP = serde_json::from_value(object).unwrap();
-        let mut view = observe::virtual_ip(DeserializeGuard(Ok(object))).unwrap();
-        view.version = self.next_version();
-        self.put_virtual_ip(view);
+        self.put_virtual_ip(virtual_ip::read(DeserializeGuard(Ok(object))).unwrap());
         self
     }
 
-    pub(in crate::migration) fn put_virtual_ip(&mut self, mut view: VirtualIpView) {
-        view.version = self.next_version();
-        let (key, version) = (view.key.clone(), view.version);
-        self.world.virtual_ips.put(key, version, view, Source::Watch);
+    pub(in crate::migration) fn put_virtual_ip(&mut self, view: VirtualIpView) {
+        self.server.put_virtual_ip(view);
+        self.deliver();
     }
 
     pub(in crate::migration) fn mapping(
@@ -77,9 +73,8 @@ impl Cluster {
             "spec": {"keepalivedGroup": "kg", "segment": segment, "excludedIPs": excluded},
         });
         let object: GroupSegmentMapping = serde_json::from_value(object).unwrap();
-        let view = observe::mapping(&DeserializeGuard(Ok(object)));
-        let version = self.next_version();
-        self.world.mappings.put(view.name.clone(), version, view, Source::Watch);
+        self.server.put_mapping(virtual_ip::read_mapping(&DeserializeGuard(Ok(object))));
+        self.deliver();
         self
     }
 
@@ -94,9 +89,9 @@ impl Cluster {
             "spec": {"segment": segment, "excludedIPs": excluded},
         });
         let object: IPGroup = serde_json::from_value(object).unwrap();
-        let view = observe::pool(&DeserializeGuard(Ok(object)));
-        let version = self.next_version();
-        self.world.groups.put(view.name.clone(), version, view, Source::Watch);
+        let view = pool::read(&DeserializeGuard(Ok(object)));
+        self.server.put_pool(&view.name.clone(), |pool| *pool = view);
+        self.deliver();
         self
     }
 
@@ -105,17 +100,14 @@ impl Cluster {
         self
     }
 
-    pub(in crate::migration) fn put_service(&mut self, mut object: Service) {
-        let version = self.next_version();
-        object.metadata.resource_version = Some(version.to_string());
-        let key = ObjectKey::of(&object.metadata);
-        object.metadata.uid.get_or_insert_with(|| format!("uid-of-{key}"));
-        self.world.services.put(key, version, object, Source::Watch);
+    pub(in crate::migration) fn put_service(&mut self, object: Service) {
+        self.server.put_object(object);
+        self.deliver();
     }
 
     pub(in crate::migration) fn remove_service(&mut self, key: &str) -> &mut Self {
-        let version = self.next_version();
-        self.world.services.remove(&ObjectKey::parse(key).unwrap(), version, false);
+        self.server.delete_service(key);
+        self.deliver();
         self
     }
 
@@ -135,30 +127,33 @@ impl Cluster {
             "spec": spec,
         });
         let object: IP = serde_json::from_value(object).unwrap();
-        let mut view = object::read(&DeserializeGuard(Ok(object))).unwrap();
-        view.uid = "uid-of-claim".into();
-        self.put_claim(view);
+        self.put_claim(object::read(&DeserializeGuard(Ok(object))).unwrap());
         self
     }
 
     /// Deletes a claim as a person might.
     pub(in crate::migration) fn remove_claim(&mut self, addr: &str) -> &mut Self {
-        let (addr, version) = (addr.parse().unwrap(), self.next_version());
-        self.world.claims.remove(&addr, version, false);
+        self.server.delete_claim(addr.parse().unwrap());
+        self.deliver();
         self
     }
 
-    fn put_claim(&mut self, mut view: Claim) {
-        view.version = self.next_version();
-        self.world.claims.put(view.addr, view.version, view, Source::Watch);
+    fn put_claim(&mut self, claim: Claim) {
+        self.server.put_claim(claim);
+        self.deliver();
+    }
+
+    /// The claim on an address.
+    pub(in crate::migration) fn claim_on(&self, addr: IpAddr) -> Option<&Claim> {
+        self.server.claims.get(&addr)
     }
 
     pub(in crate::migration) fn vip(&self, key: &str) -> &VirtualIpView {
-        self.world.virtual_ips.get(&ObjectKey::parse(key).unwrap()).unwrap()
+        &self.server.virtual_ips[&ObjectKey::parse(key).unwrap()]
     }
 
     pub(in crate::migration) fn has_vip(&self, key: &str) -> bool {
-        self.world.virtual_ips.get(&ObjectKey::parse(key).unwrap()).is_some()
+        self.server.virtual_ips.contains_key(&ObjectKey::parse(key).unwrap())
     }
 
     pub(in crate::migration) fn state(&self, key: &str) -> (&str, &str) {
@@ -167,11 +162,24 @@ impl Cluster {
     }
 
     pub(in crate::migration) fn get_service(&self, key: &str) -> Option<&Service> {
-        self.world.services.get(&ObjectKey::parse(key)?)
+        self.server.object(&ObjectKey::parse(key)?)
     }
 
     pub(in crate::migration) fn is_shown(&self, addr: IpAddr) -> bool {
-        self.world.is_shown(addr)
+        is_shown(&self.shared.ledger, addr)
+    }
+
+    /// The Services of a `VirtualIP`, as a live read shows them.
+    fn services_of(&self, vip: &VirtualIpView) -> Services {
+        let read = |key: &ObjectKey| self.server.object(key).cloned().map(Box::new);
+        Services { target: read(&vip.target()), copy: read(&vip.clone_key()) }
+    }
+
+    /// The next step of a `VirtualIP`.
+    pub(in crate::migration) fn next(&self, vip: &VirtualIpView) -> Option<Step> {
+        let services = self.services_of(vip);
+        let Shared { cluster, ledger } = &self.shared;
+        plan::plan(World { cluster, ledger, services: &services }, vip)
     }
 
     /// Follows one `VirtualIP` until it rests; returns whether it does.
@@ -179,8 +187,8 @@ impl Cluster {
         let key = ObjectKey::parse(key).unwrap();
         for _ in 0..ENOUGH {
             self.allocate();
-            let Some(vip) = self.world.virtual_ips.get(&key).cloned() else { return true };
-            let Some(mut effect) = plan::plan(&self.world, &vip) else { return true };
+            let Some(vip) = self.server.virtual_ips.get(&key).cloned() else { return true };
+            let Some(mut effect) = self.next(&vip) else { return true };
             if self.refuses_conversion && matches!(effect, Step::Convert { .. }) {
                 match plan::refused(&vip, &effect, "exceeded quota") {
                     Some(status) => effect = status,
@@ -208,7 +216,7 @@ impl Cluster {
     /// Follows every `VirtualIP` until all rest.
     pub(in crate::migration) fn settle(&mut self) {
         for _ in 0..4 {
-            let keys: Vec<_> = self.world.virtual_ips.keys().map(ToString::to_string).collect();
+            let keys: Vec<_> = self.server.virtual_ips.keys().map(ToString::to_string).collect();
             for key in keys {
                 assert!(self.follow(&key), "{key} never rests: {:?}", self.trace);
             }
@@ -217,17 +225,13 @@ impl Cluster {
 
     /// The allocator: a `LoadBalancer` Service that shows nothing gets the address whose claim names it.
     fn allocate(&mut self) {
-        let waiting: Vec<_> = self
-            .world
-            .services
-            .values()
-            .filter(|service| is_load_balancer(service) && !shows_something(service))
-            .cloned()
-            .collect();
+        let objects = self.server.services.values().filter_map(|stored| stored.object.as_deref());
+        let waiting = objects.filter(|one| is_load_balancer(one) && !shows_something(one));
+        let waiting: Vec<_> = waiting.cloned().collect();
         for mut service in waiting {
             let key = ObjectKey::of(&service.metadata);
             let uid = service.metadata.uid.clone();
-            let claim = self.world.claims.values().find(|claim| claim.names(&key, uid.as_deref()));
+            let claim = self.server.claims.values().find(|claim| claim.names(&key, uid.as_deref()));
             if let Some(addr) = claim.map(|claim| claim.addr) {
                 let status = json!({"loadBalancer": {"ingress": [{"ip": addr}]}});
                 service.status = serde_json::from_value(status).unwrap();
@@ -245,35 +249,35 @@ impl Cluster {
             Step::Finalizers { version, finalizers } => {
                 assert_eq!(*version, vip.version);
                 if vip.deleting && finalizers.is_empty() {
-                    let version = self.next_version();
-                    self.world.virtual_ips.remove(&vip.key, version, false);
+                    self.server.delete_virtual_ip(&vip.key);
+                    self.deliver();
                 } else {
                     let finalizers = finalizers.clone();
                     self.put_virtual_ip(VirtualIpView { finalizers, ..vip.clone() });
                 }
             }
             Step::Take { claim } => {
-                assert!(self.world.claims.get(&claim.addr).is_none(), "taken twice");
+                assert!(!self.server.claims.contains_key(&claim.addr), "taken twice");
                 self.put_claim(claim.clone());
             }
             Step::Pass { claim } | Step::EndReservation { claim } => {
-                assert_eq!(self.world.claims.get(&claim.addr).unwrap().version, claim.version);
+                assert_eq!(self.server.claims[&claim.addr].version, claim.version);
                 self.put_claim(claim.clone());
             }
             Step::Release { claim, .. } => {
                 assert!(claim.is_of(vip), "{vip:?} gives up {claim:?}");
-                let version = self.next_version();
-                self.world.claims.remove(&claim.addr, version, false);
+                self.server.delete_claim(claim.addr);
+                self.deliver();
             }
             Step::Copy { copy } => {
-                assert!(self.world.services.get(&ObjectKey::of(&copy.metadata)).is_none());
+                assert!(self.server.object(&ObjectKey::of(&copy.metadata)).is_none());
                 self.put_service((**copy).clone());
             }
             Step::Align { copy, patch, .. } => self.patch_service(copy, patch),
             Step::DropCopy { copy, .. } => {
-                assert!(is_clone(self.world.services.get(copy).unwrap(), &vip.uid));
-                let version = self.next_version();
-                self.world.services.remove(copy, version, false);
+                assert!(is_clone(self.server.object(copy).unwrap(), &vip.uid));
+                self.server.delete_service(copy.as_str());
+                self.deliver();
             }
             Step::Convert { service, addr, .. } => {
                 let spec = json!({"type": "LoadBalancer", "loadBalancerIP": addr});
@@ -282,11 +286,12 @@ impl Cluster {
             Step::StopAsking { service, .. } => {
                 self.patch_service(service, &json!({"spec": {"loadBalancerIP": null}}));
             }
+            Step::Look { .. } => unreachable!("a plan has read its Services"),
         }
     }
 
     pub(in crate::migration) fn patch_service(&mut self, key: &ObjectKey, patch: &Value) {
-        let mut object = serde_json::to_value(self.world.services.get(key).unwrap()).unwrap();
+        let mut object = serde_json::to_value(self.server.object(key).unwrap()).unwrap();
         merge(&mut object, patch);
         self.put_service(serde_json::from_value(object).unwrap());
     }

@@ -5,26 +5,26 @@ use std::net::IpAddr;
 use kube::core::{Selector, SelectorExt as _};
 use landfall_ipam::{PoolName, Refusal, Verdict};
 
-use super::{
-    super::{
-        view::{Place, PoolView, Rank, ServiceView},
-        world::World,
+use super::{super::world::World, Takes, may_be_given};
+use crate::{
+    cluster::{
+        pool::{PoolView, Rank},
+        service::{Balancer, Place},
     },
-    Takes, may_be_given,
+    ledger::Claim,
 };
-use crate::ledger::Claim;
 
 /// A pool to ask; one that the Service asks for may not exist.
 pub(super) type Candidate<'a> = (PoolName, Option<&'a PoolView>);
 
 /// The pools to ask, in order and in two turns: the second only if no pool of the first gives.
-pub(super) fn candidates<'a>(world: &'a World, service: &ServiceView) -> [Vec<Candidate<'a>>; 2] {
+pub(super) fn candidates<'a>(world: World<'a>, service: &Balancer) -> [Vec<Candidate<'a>>; 2] {
     if let Some(names) = &service.pools {
-        let asked = names.iter().map(|name| (name.clone(), world.pool(name)));
+        let asked = names.iter().map(|name| (name.clone(), world.cluster.pool(name)));
         return [asked.collect(), Vec::new()];
     }
     let first = meant_for(world, service);
-    let pools = world.pools_in_order().filter(|view| concerns(world, view, service));
+    let pools = world.cluster.pools_in_order().filter(|view| concerns(world, view, service));
     let (asked, mut later): (Vec<_>, Vec<_>) =
         pools.partition(|view| first.is_none_or(|first| view.rank <= first.rank));
     later.retain(|view| {
@@ -37,7 +37,7 @@ pub(super) fn candidates<'a>(world: &'a World, service: &ServiceView) -> [Vec<Ca
 
 /// Whether the pool's verdict matters to a Service that names no pool. Pools of other namespaces do
 /// not, nor do pools that must be named and would not serve it.
-fn concerns(world: &World, view: &PoolView, service: &ServiceView) -> bool {
+fn concerns(world: World<'_>, view: &PoolView, service: &Balancer) -> bool {
     match view.rank {
         Rank::OfNamespace => serves(world, view, service) != Err(Verdict::OfOtherNamespaces),
         Rank::Usual | Rank::Fallback => true,
@@ -46,16 +46,16 @@ fn concerns(world: &World, view: &PoolView, service: &ServiceView) -> bool {
 }
 
 /// The first pool that is meant for the Service, though it may be unusable or full.
-fn meant_for<'a>(world: &'a World, service: &ServiceView) -> Option<&'a PoolView> {
+fn meant_for<'a>(world: World<'a>, service: &Balancer) -> Option<&'a PoolView> {
     let meant = |view: &&PoolView| is_meant_for(world, view, service);
     match &service.pools {
-        Some(names) => names.iter().filter_map(|name| world.pool(name)).find(meant),
-        None => world.pools_in_order().find(meant),
+        Some(names) => names.iter().filter_map(|name| world.cluster.pool(name)).find(meant),
+        None => world.cluster.pools_in_order().find(meant),
     }
 }
 
 /// Whether the pool is meant for the Service, which named no others. It may be unusable or full.
-pub(super) fn is_meant_for(world: &World, view: &PoolView, service: &ServiceView) -> bool {
+pub(super) fn is_meant_for(world: World<'_>, view: &PoolView, service: &Balancer) -> bool {
     let asked = service.pools.is_some();
     match &view.pool {
         Ok(pool) => (asked || pool.auto_assign) && serves(world, view, service).is_ok(),
@@ -66,19 +66,19 @@ pub(super) fn is_meant_for(world: &World, view: &PoolView, service: &ServiceView
 }
 
 /// Whether the Service names pools, or this one need not be named.
-pub(super) fn is_open_to(view: &PoolView, service: &ServiceView) -> bool {
+pub(super) fn is_open_to(view: &PoolView, service: &Balancer) -> bool {
     service.pools.is_some() || view.rank != Rank::OnRequest
 }
 
 /// Where to publish these addresses on the Service: in the annotation if it has one. Else, if it shows
 /// some of them already, in the same place, unless the pool that gave the first serves it and says
 /// otherwise. Else where the pool says that gave them, or contains them, or is meant for the Service.
-pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[IpAddr]) -> Place {
+pub(in crate::services) fn place(world: World<'_>, service: &Balancer, addrs: &[IpAddr]) -> Place {
     if service.place == Place::Annotation {
         return service.place;
     }
-    let giver = |addr: &IpAddr| world.pool(world.claim(*addr)?.pool.as_ref()?);
-    let covering = |addr: &IpAddr| world.pool(&world.ledger.book.pool_of(*addr)?.name);
+    let giver = |addr: &IpAddr| world.cluster.pool(world.claim(*addr)?.pool.as_ref()?);
+    let covering = |addr: &IpAddr| world.cluster.pool(&world.ledger.book.pool_of(*addr)?.name);
     let pool = if addrs.iter().any(|addr| service.shows.contains(addr)) {
         let giver = addrs.first().and_then(giver);
         giver.filter(|pool| serves(world, pool, service).is_ok())
@@ -92,17 +92,18 @@ pub(in crate::services) fn place(world: &World, service: &ServiceView, addrs: &[
 /// Whether the Service may have an address that it asks for though no pool gives it. One announced from
 /// the annotation always could, if the address is free, no pool excludes it and no `IPGroup` covers it.
 pub(super) fn may_ask_beyond_pools(
-    world: &World,
-    service: &ServiceView,
+    world: World<'_>,
+    service: &Balancer,
     addr: IpAddr,
     refusal: &Refusal,
 ) -> bool {
-    let lenient =
-        |pool: &PoolName| world.pool(pool).is_some_and(|view| view.place == Place::Annotation);
+    let lenient = |pool: &PoolName| {
+        world.cluster.pool(pool).is_some_and(|view| view.place == Place::Annotation)
+    };
     let beyond = match refusal {
-        Refusal::OutsideEveryPool(_) => !world.annotated.only_from_pools,
+        Refusal::OutsideEveryPool(_) => !world.notes.annotated.only_from_pools,
         Refusal::NotServed(_, verdicts) => {
-            !world.annotated.only_from_pools && verdicts.iter().all(|(pool, _)| lenient(pool))
+            !world.notes.annotated.only_from_pools && verdicts.iter().all(|(pool, _)| lenient(pool))
         }
         Refusal::HeldBack(_, pool) => lenient(pool),
         Refusal::Unparseable { .. }
@@ -134,8 +135,8 @@ pub(super) enum Grant {
 
 /// Whether, and how, a pool can give exactly this address to this Service.
 pub(super) fn specific(
-    world: &World,
-    service: &ServiceView,
+    world: World<'_>,
+    service: &Balancer,
     addr: IpAddr,
     takes: &Takes,
 ) -> Result<Grant, Refusal> {
@@ -159,7 +160,7 @@ pub(super) fn specific(
     let mut verdicts = Vec::new();
     let mut refusal = None;
     let mut held_back = None;
-    for view in world.pools_in_order() {
+    for view in world.cluster.pools_in_order() {
         if !view.covers(addr) {
             continue;
         }
@@ -206,13 +207,13 @@ pub(super) fn specific(
 /// The pool that counts a Service as waiting for this address: the first that covers it and would serve
 /// the Service, else the first that covers it.
 pub(in crate::services) fn awaited<'a>(
-    world: &'a World,
-    service: &ServiceView,
+    world: World<'a>,
+    service: &Balancer,
     addr: IpAddr,
 ) -> Option<&'a PoolName> {
     let asked =
         |view: &PoolView| service.pools.as_ref().is_none_or(|names| names.contains(&view.name));
-    let would_serve = world.pools_in_order().find(|view| {
+    let would_serve = world.cluster.pools_in_order().find(|view| {
         let covers = view.pool.as_ref().is_ok_and(|pool| pool.contains(addr));
         covers && asked(view) && serves(world, view, service).is_ok()
     });
@@ -223,14 +224,14 @@ pub(in crate::services) fn awaited<'a>(
 /// Whether the namespace may hold one more address of the pool: this one, which it may have already.
 /// Addresses that the Service takes for its other family count.
 pub(super) fn within_quota(
-    world: &World,
+    world: World<'_>,
     view: &PoolView,
-    service: &ServiceView,
+    service: &Balancer,
     addr: Option<IpAddr>,
     takes: &Takes,
 ) -> Result<(), Verdict> {
     let namespace = service.key.namespace();
-    let Some(limit) = world.limit_of(&view.name, namespace) else { return Ok(()) };
+    let Some(limit) = world.cluster.limit_of(&view.name, namespace) else { return Ok(()) };
     let counts = |addr: IpAddr| world.ledger.counts(&view.name, namespace, addr);
     // A shared address counts for the pool that gave it first.
     let gives = |addr: IpAddr| world.claim(addr).and_then(|claim| claim.pool.as_ref());
@@ -238,7 +239,7 @@ pub(super) fn within_quota(
         gives(*addr).or(pool.as_ref()) == Some(&view.name) && !counts(*addr)
     });
     let more = more.count();
-    let held = world.count_of(&view.name, namespace).saturating_add(more);
+    let held = world.ledger.count_with_external(&view.name, namespace).saturating_add(more);
     if addr.is_some_and(counts) || held < usize::try_from(limit).unwrap_or(usize::MAX) {
         Ok(())
     } else {
@@ -247,11 +248,11 @@ pub(super) fn within_quota(
 }
 
 /// Whether the pool serves this Service at all.
-pub(super) fn serves(world: &World, view: &PoolView, service: &ServiceView) -> Result<(), Verdict> {
+pub(super) fn serves(world: World<'_>, view: &PoolView, service: &Balancer) -> Result<(), Verdict> {
     if !view.classes.include(service.class.as_ref()) {
         return Err(Verdict::OtherClass);
     }
-    serves_namespace(world, view, service.key.namespace())?;
+    world.cluster.serves_namespace(view, service.key.namespace())?;
     if service.opts_out_of == Some(view.place) {
         return Err(Verdict::Ignored);
     }
@@ -262,22 +263,6 @@ pub(super) fn serves(world: &World, view: &PoolView, service: &ServiceView) -> R
     // Last: an invalid pool is no reason for Services that it would not serve anyway.
     if view.pool.is_err() {
         return Err(Verdict::Invalid);
-    }
-    Ok(())
-}
-
-/// Whether the pool serves Services of a namespace.
-pub(in crate::services) fn serves_namespace(
-    world: &World,
-    view: &PoolView,
-    namespace: &str,
-) -> Result<(), Verdict> {
-    if view.scope.as_ref().is_some_and(|scope| !scope.includes(namespace)) {
-        return Err(Verdict::OfOtherNamespaces);
-    }
-    let outside = |selector: &Selector| !selector.matches(world.namespace_labels(namespace));
-    if view.namespaces.as_ref().is_some_and(outside) {
-        return Err(Verdict::OtherNamespaces);
     }
     Ok(())
 }

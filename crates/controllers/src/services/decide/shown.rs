@@ -6,17 +6,16 @@ use std::net::IpAddr;
 use landfall_ipam::Family;
 
 use super::{
-    super::{
-        status,
-        view::{Place, ServiceView},
-        world::World,
-    },
+    super::{status, world::World},
     Slot, Takes, has, is_lease, may_join, no_longer_shared, requested, serves,
 };
-use crate::ledger::Claim;
+use crate::{
+    cluster::service::{Balancer, Place},
+    ledger::Claim,
+};
 
 /// Adopts an address that the Service already shows, whichever program gave it.
-pub(super) fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot {
+pub(super) fn adopt(world: World<'_>, service: &Balancer, addr: IpAddr) -> Slot {
     if world.is_in_flight(addr) {
         return Slot::Later;
     }
@@ -34,7 +33,7 @@ pub(super) fn adopt(world: &World, service: &ServiceView, addr: IpAddr) -> Slot 
 
 /// An address in kube-vip's annotation on which the Service has no claim. If its status has it as well,
 /// an operator that we replace gave it. Else its user asks for it.
-pub(super) fn annotated(world: &World, service: &ServiceView, addr: IpAddr, takes: &Takes) -> Slot {
+pub(super) fn annotated(world: World<'_>, service: &Balancer, addr: IpAddr, takes: &Takes) -> Slot {
     if is_lease(addr) {
         return Slot::Leased(addr);
     }
@@ -42,7 +41,7 @@ pub(super) fn annotated(world: &World, service: &ServiceView, addr: IpAddr, take
     // address in the annotation, and may be faster than we are.
     let is_held = service.in_status().contains(&addr)
         && !status::says_refused(service)
-        && !world.asked_first.contains(&service.key, &addr);
+        && !world.notes.asked_first.contains(&service.key, &addr);
     let slot = if is_held {
         let slot = adopt(world, service, addr);
         // An address outside every pool is announced in any case, so no other Service may get it.
@@ -61,8 +60,8 @@ pub(super) fn annotated(world: &World, service: &ServiceView, addr: IpAddr, take
 /// More addresses of one family that the Service shows beside the one it keeps, given by another
 /// program. They stay for as long as it shows them.
 pub(super) fn beside(
-    world: &World,
-    service: &ServiceView,
+    world: World<'_>,
+    service: &Balancer,
     claims: &[&Claim],
     kept: IpAddr,
 ) -> Vec<Slot> {
@@ -88,8 +87,8 @@ pub(super) fn beside(
 /// The one address of the family that counts among those the Service shows: one it has a claim on, else
 /// one in the ledger or a pool, else the first.
 pub(super) fn of_family(
-    world: &World,
-    service: &ServiceView,
+    world: World<'_>,
+    service: &Balancer,
     claims: &[&Claim],
     family: Family,
 ) -> Option<IpAddr> {
@@ -101,16 +100,16 @@ pub(super) fn of_family(
 }
 
 /// Whether an address is in the ledger or in a pool; others belong to another program.
-pub(in crate::services) fn is_known(world: &World, addr: IpAddr) -> bool {
+pub(in crate::services) fn is_known(world: World<'_>, addr: IpAddr) -> bool {
     world.claim(addr).is_some() || world.ledger.book.pool_of(addr).is_some()
 }
 
 /// The first of its external addresses in a pool that serves the Service: its user wants the Service to
 /// have it.
-pub(super) fn external(world: &World, service: &ServiceView, family: Family) -> Option<IpAddr> {
+pub(super) fn external(world: World<'_>, service: &Balancer, family: Family) -> Option<IpAddr> {
     let of_family = service.external.iter().copied().filter(|addr| Family::of(*addr) == family);
     let served = |addr: &IpAddr| {
-        let mut covering = world.pools_in_order().filter(|view| view.covers(*addr));
+        let mut covering = world.cluster.pools_in_order().filter(|view| view.covers(*addr));
         covering.any(|view| serves(world, view, service).is_ok())
     };
     of_family.into_iter().find(served)

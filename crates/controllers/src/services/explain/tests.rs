@@ -7,15 +7,10 @@ use landfall_ipam::{Family, Reason};
 
 use super::*;
 use crate::{
+    cluster::{classes::Classes, pool::PoolView},
     ledger::Reservation,
-    services::{
-        classes::Classes,
-        tests::{
-            fixtures::ip,
-            sim::{KINDS, Sim, Stored},
-        },
-        view::PoolView,
-    },
+    services::tests::sim::{KINDS, Sim, Stored},
+    sim::fixtures::ip,
 };
 
 const WEB: &str = "shop/web";

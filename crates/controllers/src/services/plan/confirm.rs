@@ -11,7 +11,7 @@ use std::{
 
 use landfall_ipam::Family;
 
-use super::{Claim, Planner, ServiceView};
+use super::{Balancer, Claim, Round};
 use crate::object::{ObjectKey, Version};
 
 /// The live reads that decisions wait for, and those that are done.
@@ -35,20 +35,16 @@ impl PendingReads {
     }
 }
 
-impl Planner {
+impl Round<'_> {
     /// Whether a live read has confirmed that addresses to be withdrawn from a Service, though its user
     /// asked for no others, are not rightly its own.
     ///
     /// The mirror image of a release: the Service's version is known, then the claim is read, and the
     /// withdrawal succeeds only at that version. If the read is missing, it is scheduled here.
-    pub(super) fn is_withdrawal_confirmed(
-        &mut self,
-        service: &ServiceView,
-        addrs: &[IpAddr],
-    ) -> bool {
+    pub(super) fn is_withdrawal_confirmed(&mut self, service: &Balancer, addrs: &[IpAddr]) -> bool {
         let asked_for_another =
             |family: Family| service.request.of(family).is_some_and(|asked| addrs.contains(&asked));
-        let confirmed = self.pending_reads.confirmed.get(&service.key);
+        let confirmed = self.own.pending_reads.confirmed.get(&service.key);
         let is_confirmed = |addr: &IpAddr| {
             confirmed.is_some_and(|(at, seen)| *at == service.version && seen.contains(addr))
         };
@@ -60,21 +56,21 @@ impl Planner {
             .filter(|addr| !is_confirmed(addr))
             .collect();
         for addr in &open {
-            if !self.world.is_in_flight(*addr) {
-                let waiting = self.pending_reads.confirming.entry(*addr).or_default();
+            if !self.ledger.is_in_flight(*addr) {
+                let waiting = self.own.pending_reads.confirming.entry(*addr).or_default();
                 waiting.insert(service.key.clone(), service.version);
-                self.world.ledger.read_at(*addr, Duration::ZERO, None);
+                self.ledger.read_at(*addr, Duration::ZERO, None);
                 self.on_ledger_changes();
             }
-            self.progress.await_address(&service.key);
+            self.own.progress.await_address(&service.key);
         }
         open.is_empty()
     }
 
     /// The claim on an address was read.
     pub(super) fn confirm(&mut self, addr: IpAddr) {
-        for (key, version) in self.pending_reads.confirming.remove(&addr).unwrap_or_default() {
-            let (at, seen) = self.pending_reads.confirmed.entry(key.clone()).or_default();
+        for (key, version) in self.own.pending_reads.confirming.remove(&addr).unwrap_or_default() {
+            let (at, seen) = self.own.pending_reads.confirmed.entry(key.clone()).or_default();
             if *at != version {
                 (*at, *seen) = (version, BTreeSet::new());
             }
@@ -85,26 +81,28 @@ impl Planner {
 
     /// Whether our view of the Service is at least as new as that of the last writer of the claim. If
     /// not, a live read is scheduled: the version that a claim records never goes back.
-    pub(super) fn is_no_older_than(&mut self, service: &ServiceView, claim: &Claim) -> bool {
+    pub(super) fn is_no_older_than(&mut self, service: &Balancer, claim: &Claim) -> bool {
         let of_name = claim.services().iter().filter(|holder| holder.key == service.key);
         let Some(seen) = of_name.filter_map(|holder| holder.seen).max() else { return true };
         let key = &service.key;
         // After a restore from a backup all versions are lower than the claims say.
-        let looked = self.pending_reads.looked.get(key) == Some(&(service.version, seen));
+        let looked = self.own.pending_reads.looked.get(key) == Some(&(service.version, seen));
         if seen <= service.version || looked {
             return true;
         }
-        self.pending_reads.seen.insert(key.clone(), seen);
-        self.progress.read_at(key, Duration::ZERO);
+        self.own.pending_reads.seen.insert(key.clone(), seen);
+        self.own.progress.read_at(key, Duration::ZERO);
         false
     }
 
     /// A live read of a Service has ended.
     pub(super) fn looked_at(&mut self, key: &ObjectKey) {
-        let Some(seen) = self.pending_reads.seen.remove(key) else { return };
-        match self.world.services.get(key) {
-            Some(service) => self.pending_reads.looked.insert(key.clone(), (service.version, seen)),
-            None => self.pending_reads.looked.remove(key),
+        let Some(seen) = self.own.pending_reads.seen.remove(key) else { return };
+        match self.cluster.balancer(key) {
+            Some(service) => {
+                self.own.pending_reads.looked.insert(key.clone(), (service.version, seen))
+            }
+            None => self.own.pending_reads.looked.remove(key),
         };
     }
 }

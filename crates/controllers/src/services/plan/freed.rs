@@ -7,7 +7,7 @@ use std::{
 
 use landfall_ipam::{Family, PoolName};
 
-use super::{Effect, Now, Planner, Write};
+use super::{Effect, Round, Write};
 use crate::services::waiting::Turn;
 
 /// Freed addresses that are not taken yet, by the Services that could wait for them.
@@ -28,23 +28,23 @@ impl Freed {
     }
 }
 
-impl Planner {
+impl Round<'_> {
     /// Gives freed addresses to the oldest Services that can use them.
     ///
     /// Goes by Service, not by address: otherwise a Service that needs two addresses would take the
     /// second from an older Service.
-    pub(super) fn serve_freed(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let addrs = std::mem::take(&mut self.freed);
+    pub(super) fn serve_freed(&mut self) {
+        let addrs = std::mem::take(&mut self.own.freed);
         let mut freed = Freed::default();
         for addr in &addrs {
-            self.world.ledger.settle(*addr);
+            self.ledger.settle(*addr);
         }
-        for addr in addrs.into_iter().filter(|addr| !self.world.ledger.book.is_taken(*addr)) {
-            for pool in self.world.ledger.book.pools().filter(|pool| pool.contains(addr)) {
+        for addr in addrs.into_iter().filter(|addr| !self.ledger.book.is_taken(*addr)) {
+            for pool in self.ledger.book.pools().filter(|pool| pool.contains(addr)) {
                 let key = (pool.name.clone(), Family::of(addr));
                 freed.by_pool.entry(key).or_default().insert(addr);
             }
-            if self.waiting.is_awaited(addr) {
+            if self.own.waiting.is_awaited(addr) {
                 freed.asked.insert(addr);
             }
         }
@@ -52,29 +52,30 @@ impl Planner {
         while let Some(turn) = self.next_turn(&freed, last.as_ref()) {
             // An older Service may have been woken for another reason, such as a quota or a
             // reservation.
-            let older = self.woken.first().filter(|woken| **woken < turn).cloned();
+            let older = self.own.woken.first().filter(|woken| **woken < turn).cloned();
             if let Some(woken) = older {
-                self.woken.remove(&woken);
-                self.serve(&woken, &mut freed, now, effects);
+                self.own.woken.remove(&woken);
+                self.serve(&woken, &mut freed);
             } else {
-                self.serve(&turn, &mut freed, now, effects);
+                self.serve(&turn, &mut freed);
                 last = Some(turn);
             }
         }
-        self.woken.clear();
+        self.own.woken.clear();
     }
 
     /// The oldest Service after `last` that could use one of these addresses.
     fn next_turn(&self, freed: &Freed, last: Option<&Turn>) -> Option<Turn> {
-        let pools = freed.by_pool.keys().filter_map(|pool| self.waiting.next_for_pool(pool, last));
-        let asked = freed.asked.iter().filter_map(|addr| self.waiting.next_for(*addr, last));
+        let pools =
+            freed.by_pool.keys().filter_map(|pool| self.own.waiting.next_for_pool(pool, last));
+        let asked = freed.asked.iter().filter_map(|addr| self.own.waiting.next_for(*addr, last));
         pools.chain(asked).min().cloned()
     }
 
-    fn serve(&mut self, turn: &Turn, freed: &mut Freed, now: Now, effects: &mut Vec<Effect>) {
-        let planned = effects.len();
-        self.plan_service(&turn.1, now, effects);
-        let taken = effects.iter().skip(planned).filter_map(|effect| {
+    fn serve(&mut self, turn: &Turn, freed: &mut Freed) {
+        let planned = self.out.effects.len();
+        self.plan_service(&turn.1);
+        let taken = self.out.effects.iter().skip(planned).filter_map(|effect| {
             if let Effect::Claim { write: Write::Take { claim }, .. } = effect {
                 Some(claim.addr)
             } else {

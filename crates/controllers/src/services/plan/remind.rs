@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Effect, Now, Plan, Planner, status};
+use super::{Now, Round, status};
 use crate::object::ObjectKey;
 
 /// The delay of the first reminder. The first event is visible until then.
@@ -47,16 +47,16 @@ impl Reminders {
     }
 }
 
-impl Planner {
+impl Round<'_> {
     /// Repeats why Services wait, at growing intervals.
-    pub(super) fn remind(&mut self, now: Now, out: &mut Plan<Effect>) {
-        while let Some((key, waited)) = self.reminders.take_due(now) {
-            if !self.waiting.contains(&key) {
+    pub(super) fn remind(&mut self) {
+        while let Some((key, waited)) = self.own.reminders.take_due(self.now) {
+            if !self.own.waiting.contains(&key) {
                 continue;
             }
-            let service = self.world.services.get(&key);
-            out.events.extend(service.and_then(status::reminder));
-            self.reminders.schedule(&key, waited.saturating_mul(2).min(LONGEST), now);
+            let service = self.cluster.balancer(&key);
+            self.out.events.extend(service.and_then(status::reminder));
+            self.own.reminders.schedule(&key, waited.saturating_mul(2).min(LONGEST), self.now);
         }
     }
 }

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, Service};
 use landfall_api::{Finding, IP, name};
 use landfall_ipam::PoolName;
 
-use super::{Effect, Now, Plan, Planner, status};
+use super::{Planner, Round, status};
 use crate::{
     event,
     object::ObjectKey,
@@ -63,6 +63,8 @@ pub(super) struct Repair {
     recheck_due: bool,
     /// How many findings of each kind there were in total.
     counted: BTreeMap<Finding, u64>,
+    /// How many claims were released because their Service did not appear.
+    collected: u64,
 }
 
 impl Repair {
@@ -95,6 +97,11 @@ impl Repair {
         self.untold.remove(pool);
     }
 
+    /// A claim was released, perhaps because its Service did not appear.
+    pub(super) fn count_collected(&mut self, orphaned: bool) {
+        self.collected = self.collected.saturating_add(u64::from(orphaned));
+    }
+
     /// Whether decisions about a Service must wait: until findings are reported, or for good.
     pub(super) fn holds(&self, key: &ObjectKey) -> bool {
         self.to_fix.contains(key) || self.left_alone.contains(key)
@@ -103,64 +110,68 @@ impl Repair {
 
 impl Planner {
     /// How many findings of each kind there were in total.
-    pub(in crate::services) fn counted(&self) -> &BTreeMap<Finding, u64> {
+    pub(in crate::services) const fn counted(&self) -> &BTreeMap<Finding, u64> {
         &self.repair.counted
     }
 
     /// How many claims were released because the Service they named did not appear.
     pub(in crate::services) const fn collected(&self) -> u64 {
-        self.collected
+        self.repair.collected
     }
 
     /// How many findings of a kind there were in the last round.
     pub(in crate::services) fn open(&self, finding: Finding) -> usize {
         self.repair.open.iter().filter(|found| found.finding == finding).count()
     }
+}
 
+impl Round<'_> {
     /// Compares everything, if a round is due.
-    pub(super) fn plan_repair(&mut self, now: Now, out: &mut Plan<Effect>) {
-        if std::mem::take(&mut self.repair.recheck_due) {
-            self.repair.at = self.repair.at.min(now.uptime.saturating_add(AGAIN));
+    pub(super) fn plan_repair(&mut self) {
+        if std::mem::take(&mut self.own.repair.recheck_due) {
+            self.own.repair.at = self.own.repair.at.min(self.now.uptime.saturating_add(AGAIN));
         }
-        if self.repair.at > now.uptime {
+        if self.own.repair.at > self.now.uptime {
             return;
         }
-        let found = repair::findings(&self.world).into_iter();
+        let found = repair::findings(self.world()).into_iter();
         let found: BTreeSet<_> = found.filter(|found| !self.is_under_way(found)).collect();
-        let new: Vec<_> = found.difference(&self.repair.open).cloned().collect();
-        let same = new.is_empty() && found.len() == self.repair.open.len();
-        self.status_dirty |= !same;
-        self.repair.at = now.uptime.saturating_add(if same { EVERY } else { AGAIN });
-        self.tell(&new, out);
+        let new: Vec<_> = found.difference(&self.own.repair.open).cloned().collect();
+        let same = new.is_empty() && found.len() == self.own.repair.open.len();
+        self.own.statuses.dirty |= !same;
+        self.own.repair.at = self.now.uptime.saturating_add(if same { EVERY } else { AGAIN });
+        self.tell(&new);
         for found in &new {
-            let count = self.repair.counted.entry(found.finding).or_default();
+            let count = self.own.repair.counted.entry(found.finding).or_default();
             *count = count.saturating_add(1);
         }
         let concerned: BTreeSet<_> = found.iter().flat_map(|found| found.keys.clone()).collect();
-        match self.settings.repair {
-            RepairMode::Report => self.repair.left_alone.clone_from(&concerned),
+        match self.own.settings.repair {
+            RepairMode::Report => self.own.repair.left_alone.clone_from(&concerned),
             RepairMode::Fix => {
                 // The first round finds everything that piled up before the start, and fixes all of it.
-                let budget = if self.repair.rounds == 0 { usize::MAX } else { BUDGET };
-                self.repair.to_fix.extend(concerned.iter().take(budget).cloned());
-                self.repair.untold = found.iter().filter_map(|found| found.pool.clone()).collect();
-                self.repair.fix_by = now.uptime.saturating_add(REPORT_DEADLINE);
+                let budget = if self.own.repair.rounds == 0 { usize::MAX } else { BUDGET };
+                self.own.repair.to_fix.extend(concerned.iter().take(budget).cloned());
+                self.own.repair.untold =
+                    found.iter().filter_map(|found| found.pool.clone()).collect();
+                self.own.repair.fix_by = self.now.uptime.saturating_add(REPORT_DEADLINE);
             }
         }
         let nobodys = found.iter().filter(|found| found.keys.is_empty());
-        self.repair.addrs = nobodys.filter_map(|found| found.addr).collect();
-        self.repair.open = found;
-        self.repair.concerned = concerned;
-        self.repair.rounds = self.repair.rounds.saturating_add(1);
+        self.own.repair.addrs = nobodys.filter_map(|found| found.addr).collect();
+        self.own.repair.open = found;
+        self.own.repair.concerned = concerned;
+        self.own.repair.rounds = self.own.repair.rounds.saturating_add(1);
     }
 
     /// Marks the Services with findings for decision, once the pools report the findings.
-    pub(super) fn plan_fixes(&mut self, now: Now) -> bool {
-        let untold = self.repair.untold.iter().any(|pool| self.world.pool(pool).is_some());
-        if self.repair.to_fix.is_empty() || (untold && self.repair.fix_by > now.uptime) {
+    pub(super) fn plan_fixes(&mut self) -> bool {
+        let untold = self.own.repair.untold.iter().any(|pool| self.cluster.pool(pool).is_some());
+        if self.own.repair.to_fix.is_empty() || (untold && self.own.repair.fix_by > self.now.uptime)
+        {
             return false;
         }
-        for key in std::mem::take(&mut self.repair.to_fix) {
+        for key in std::mem::take(&mut self.own.repair.to_fix) {
             self.mark(&key);
         }
         true
@@ -168,44 +179,46 @@ impl Planner {
 
     /// Whether a finding is only a step of work in progress. In the first round there is none.
     fn is_under_way(&self, found: &Found) -> bool {
-        let busy = found.addr.is_some_and(|addr| self.world.is_in_flight(addr));
+        let busy = found.addr.is_some_and(|addr| self.ledger.is_in_flight(addr));
         let at_work = |key: &ObjectKey| {
-            self.progress.is_engaged(key)
-                || self.progress.awaits_address(key)
+            self.own.progress.is_engaged(key)
+                || self.own.progress.awaits_address(key)
                 // A delay without an end only remembers an earlier failure.
-                || self.progress.write_delay(key).is_some_and(|(delay, _)| delay.until.is_some())
+                || self.own.progress.write_delay(key).is_some_and(|(delay, _)| delay.until.is_some())
         };
-        let waits =
-            |key: &ObjectKey| found.finding == Finding::NeverShown && self.waiting.contains(key);
+        let waits = |key: &ObjectKey| {
+            found.finding == Finding::NeverShown && self.own.waiting.contains(key)
+        };
         let deleting =
-            |key: &ObjectKey| self.world.services.get(key).is_some_and(|view| view.deleting);
+            |key: &ObjectKey| self.cluster.balancer(key).is_some_and(|view| view.deleting);
         busy || found.keys.iter().any(|key| at_work(key) || waits(key) || deleting(key))
     }
 
     /// Reports findings by kind, each on the pool it concerns. An address that is shared without
     /// consent is reported on the Services: their owners must settle it, and may not see pools.
-    fn tell(&self, new: &[Found], out: &mut Plan<Effect>) {
+    fn tell(&mut self, new: &[Found]) {
         let mut groups: BTreeMap<(Option<&PoolName>, Finding), Vec<&Found>> = BTreeMap::new();
         for found in new {
             groups.entry((found.pool.as_ref(), found.finding)).or_default().push(found);
         }
         for ((pool, finding), group) in groups {
-            let done = match self.settings.repair {
+            let done = match self.own.settings.repair {
                 RepairMode::Fix => finding.repair(),
                 RepairMode::Report => "Only reported (--repair=report).",
             };
-            let mut tell = |about: Option<ObjectReference>, group: &[&Found]| {
+            let tell = |about: Option<ObjectReference>, group: &[&Found]| {
                 let message = format!("{}. {done}", summary(group.iter().copied()));
-                let event = |about| status::event(about, true, finding.as_str(), message);
-                out.events.extend(about.map(event));
+                Some(status::event(about?, true, finding.as_str(), message))
             };
             let of_owners = finding == Finding::SharedWithoutConsent;
             if !of_owners || pool.is_some() {
-                tell(self.about(pool, &group), &group);
+                let event = tell(self.about(pool, &group), &group);
+                self.out.events.extend(event);
             }
             for found in group.iter().filter(|_| of_owners) {
                 for key in &found.keys {
-                    tell(self.about_service(key), &[found]);
+                    let event = tell(self.about_service(key), &[found]);
+                    self.out.events.extend(event);
                 }
             }
         }
@@ -213,13 +226,13 @@ impl Planner {
 
     /// The object that the event is about: the pool, else the first Service or claim concerned.
     fn about(&self, pool: Option<&PoolName>, group: &[&Found]) -> Option<ObjectReference> {
-        if let Some(view) = pool.and_then(|pool| self.world.pool(pool)) {
+        if let Some(view) = pool.and_then(|pool| self.cluster.pool(pool)) {
             return Some(status::about_pool(view));
         }
         group.iter().find_map(|found| {
             let service = found.keys.iter().find_map(|key| self.about_service(key));
             let claim = || {
-                let claim = self.world.claim(found.addr?)?;
+                let claim = self.ledger.claim(found.addr?)?;
                 Some(event::about::<IP>(None, &name::of(claim.addr), &claim.uid))
             };
             service.or_else(claim)
@@ -227,8 +240,7 @@ impl Planner {
     }
 
     fn about_service(&self, key: &ObjectKey) -> Option<ObjectReference> {
-        let uid = self.world.services.get(key).map(|view| &view.uid);
-        let uid = uid.or_else(|| Some(&self.world.leftovers.get(key)?.uid))?;
+        let uid = &self.cluster.services.get(key)?.uid;
         Some(event::about::<Service>(Some(key.namespace()), key.name(), uid))
     }
 }

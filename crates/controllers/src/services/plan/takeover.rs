@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use jiff::Timestamp;
 
 use super::{
-    Decision, Effect, Now, Place, Planner, Refusal, RepairMode, ServiceView,
+    Balancer, Decision, Effect, Place, Refusal, RepairMode, Round,
     decide::{self, is_lease},
 };
 use crate::object::ObjectKey;
@@ -19,33 +19,31 @@ pub(super) struct Annotations {
     had_first_turn: bool,
 }
 
-impl Planner {
+impl Round<'_> {
     /// Removes leftovers from a Service once the ledger is right about it.
     ///
     /// A Service that is being deleted does not wait: its claims are released when it is gone.
-    pub(super) fn plan_leftover(&mut self, key: &ObjectKey, now: Now, effects: &mut Vec<Effect>) {
-        let Some(leftover) = self.world.leftovers.get(key) else { return };
-        let delayed = self.progress.clean_up_delay(key).is_some_and(|delay| delay.holds(now))
-            || self.progress.is_delayed(key, now);
-        // After our own write the watch shows both again.
-        let newer = |service: &ServiceView| service.version > leftover.version;
-        let outdated = self.world.services.get(key).is_some_and(newer);
-        let (uid, version) = (leftover.uid.clone(), leftover.version);
+    pub(super) fn plan_leftover(&mut self, key: &ObjectKey) {
+        let Some((service, leftover)) = self.cluster.leftover(key) else { return };
+        let progress = &self.own.progress;
+        let delayed = progress.clean_up_delay(key).is_some_and(|delay| delay.holds(self.now))
+            || progress.is_delayed(key, self.now);
+        let (uid, version) = (service.uid.clone(), service.version);
         let (finalizers, marks) = (leftover.finalizers.clone(), leftover.marked);
-        let left = (finalizers.is_some() || marks) && self.world.is_left_to_us(key, leftover);
+        let left = (finalizers.is_some() || marks) && self.world().is_left_to_us(key, leftover);
         let key = key.clone();
         let effect = if left {
-            let ready = leftover.deleting || leftover.marked || self.is_settled(&key);
+            let ready = service.deleting || leftover.marked || self.is_settled(&key);
             ready.then_some(Effect::CleanUp { key, uid, version, finalizers, marks })
         } else {
             let conditions = leftover.conditions.clone();
             conditions.map(|conditions| Effect::Retract { key, uid, version, conditions })
         };
-        let Some(effect) = effect.filter(|_| !delayed && !outdated) else { return };
+        let Some(effect) = effect.filter(|_| !delayed) else { return };
         if let Effect::CleanUp { key, .. } | Effect::Retract { key, .. } = &effect {
-            self.progress.begin_call(key);
+            self.own.progress.begin_call(key);
         }
-        effects.push(effect);
+        self.out.effects.push(effect);
     }
 
     /// Lets Services with an address of kube-vip's `ConfigMap` in their annotation ask for it before
@@ -53,14 +51,14 @@ impl Planner {
     ///
     /// A holder is told if another Service has its address in the annotation. All contests are known
     /// before any holder is decided about; otherwise each would first be told that there is none.
-    pub(super) fn plan_annotated(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if std::mem::replace(&mut self.annotations.had_first_turn, true) {
+    pub(super) fn plan_annotated(&mut self) {
+        if std::mem::replace(&mut self.own.annotations.had_first_turn, true) {
             return;
         }
         for (_, key, of_map) in self.annotated_without_claim() {
             // Also those about whom repair has something to report first: to enter an address is no repair.
-            if of_map && self.settings.repair == RepairMode::Fix {
-                self.plan_addresses(&key, now, effects);
+            if of_map && self.own.settings.repair == RepairMode::Fix {
+                self.plan_addresses(&key);
             } else {
                 self.weigh_contest_of(&key);
             }
@@ -71,13 +69,13 @@ impl Planner {
     /// whether it is one of kube-vip's `ConfigMap`.
     pub(super) fn annotated_without_claim(&self) -> Vec<(Timestamp, ObjectKey, bool)> {
         let of_map = |addr: &IpAddr| {
-            let covering = || self.world.pools_in_order().filter(|view| view.covers(*addr));
+            let covering = || self.cluster.pools_in_order().filter(|view| view.covers(*addr));
             covering().next().is_some() && covering().all(|view| view.place == Place::Annotation)
         };
-        let claimed = |view: &ServiceView, addr: &IpAddr| {
-            self.world.claims_of(view).iter().any(|claim| claim.addr == *addr)
+        let claimed = |view: &Balancer, addr: &IpAddr| {
+            self.world().claims_of(view).iter().any(|claim| claim.addr == *addr)
         };
-        let services = self.world.services.values();
+        let services = self.cluster.balancers();
         let listing = services.filter(|view| view.place == Place::Annotation);
         let without_claim = listing.filter_map(|view| {
             let addr = view.shows.iter().find(|addr| !claimed(view, addr))?;
@@ -90,15 +88,15 @@ impl Planner {
 
     /// Whether a Service has the address of another in its annotation.
     pub(super) fn weigh_contest_of(&mut self, key: &ObjectKey) {
-        if let Some(service) = self.world.service(key) {
-            let service = decide::with_terms(&self.world, service);
-            let decision = decide::decide(&self.world, &service);
+        if let Some(service) = self.world().service(key) {
+            let service = decide::with_terms(self.world(), service);
+            let decision = decide::decide(self.world(), &service);
             self.weigh_contest(&service, &decision);
         }
     }
 
     /// Records whether a decision leaves a Service with the address of another in its annotation.
-    pub(super) fn weigh_contest(&mut self, service: &ServiceView, decision: &Decision) {
+    pub(super) fn weigh_contest(&mut self, service: &Balancer, decision: &Decision) {
         let taken = |refusal: &Refusal| {
             matches!(refusal, Refusal::TakenBy(..) | Refusal::SharingRefused(..))
         };
@@ -114,56 +112,57 @@ impl Planner {
 
     /// A Service has the address of another in its annotation, or no longer has it. The holder is told.
     pub(super) fn contest(&mut self, key: &ObjectKey, addr: Option<IpAddr>) {
-        let before = self.annotations.contests.get(key).copied();
+        let before = self.own.annotations.contests.get(key).copied();
         if before == addr {
             return;
         }
-        if let Some(before) = self.annotations.contests.remove(key) {
-            self.world.contested.remove(&before, key);
+        if let Some(before) = self.own.annotations.contests.remove(key) {
+            self.own.notes.contested.remove(&before, key);
             self.mark_holders(before);
         }
         if let Some(addr) = addr {
-            self.annotations.contests.insert(key.clone(), addr);
-            self.world.contested.insert(addr, key.clone());
+            self.own.annotations.contests.insert(key.clone(), addr);
+            self.own.notes.contested.insert(addr, key.clone());
             self.mark_holders(addr);
         }
-        self.repair.recheck_all();
+        self.own.repair.recheck_all();
     }
 
     /// Remembers addresses that are in a Service's annotation before they are in its status: they are
     /// requests, even if kube-vip announces them before we have answered.
-    pub(super) fn note_asked_first(&mut self, key: &ObjectKey, old: Option<&ServiceView>) {
-        let view = self.world.services.get(key);
+    pub(super) fn note_asked_first(&mut self, key: &ObjectKey, old: Option<&Balancer>) {
+        let view = self.cluster.balancer(key);
         let Some(view) = view.filter(|view| view.place == Place::Annotation) else {
-            self.world.asked_first.remove_key(key);
+            self.own.notes.asked_first.remove_key(key);
             return;
         };
-        let claims = self.world.claims_of(view);
+        let claims = self.world().claims_of(view);
         let claimed = |addr: &IpAddr| claims.iter().any(|claim| claim.addr == *addr);
         let remembered = |addr: &IpAddr| {
-            old.is_some_and(|old| old.uid == view.uid) && self.world.asked_first.contains(key, addr)
+            old.is_some_and(|old| old.uid == view.uid)
+                && self.own.notes.asked_first.contains(key, addr)
         };
         let asked = view.shows.iter().filter(|addr| {
             !claimed(addr) && (remembered(addr) || !view.in_status().contains(addr))
         });
         let asked: Vec<_> = asked.copied().collect();
-        self.world.asked_first.remove_key(key);
+        self.own.notes.asked_first.remove_key(key);
         for addr in asked {
-            self.world.asked_first.insert(key.clone(), addr);
+            self.own.notes.asked_first.insert(key.clone(), addr);
         }
     }
 
     /// Whether the annotation from when a Service was a `LoadBalancer` must go before any release: its
     /// addresses would be announced again if it became one again.
     pub(super) fn must_be_hidden(&self, key: &ObjectKey) -> bool {
-        let leftover = self.world.leftovers.get(key);
-        leftover.is_some_and(|left| left.marked && self.world.is_left_to_us(key, left))
+        let leftover = self.cluster.leftover(key);
+        leftover.is_some_and(|(_, left)| left.marked && self.world().is_left_to_us(key, left))
     }
 
     /// Whether the ledger is complete about a Service.
     fn is_settled(&self, key: &ObjectKey) -> bool {
-        let mut held = self.world.ledger.held_by_service(key).into_iter();
-        match self.world.service(key) {
+        let mut held = self.ledger.held_by_service(key).into_iter();
+        match self.world().service(key) {
             Some(service) => {
                 let in_status = service.in_status();
                 let entered = |addr: &IpAddr| {
@@ -171,23 +170,23 @@ impl Planner {
                     if !in_status.contains(addr) {
                         return true;
                     }
-                    let beyond = service.place == Place::Status
-                        && self.world.ledger.book.pool_of(*addr).is_none();
-                    beyond || is_lease(*addr) || self.world.claim(*addr).is_some()
+                    let beyond =
+                        service.place == Place::Status && self.ledger.book.pool_of(*addr).is_none();
+                    beyond || is_lease(*addr) || self.ledger.claim(*addr).is_some()
                 };
-                !self.progress.awaits_address(key)
+                !self.own.progress.awaits_address(key)
                     && service.shows.iter().all(entered)
-                    && !held.any(|addr| self.world.is_in_flight(addr))
+                    && !held.any(|addr| self.ledger.is_in_flight(addr))
             }
-            None => held.all(|addr| self.world.is_a_virtual_ips(addr)),
+            None => held.all(|addr| self.world().is_a_virtual_ips(addr)),
         }
     }
 
     /// Whether a missing Service that a claim names may still appear. One that exists with another type
     /// does not count.
-    pub(super) fn in_grace(&mut self, key: &ObjectKey, now: Now) -> bool {
-        self.world.leftovers.get(key).is_none()
-            && self.world.ledger.has_service(key)
-            && self.absent.in_grace(key, now)
+    pub(super) fn in_grace(&mut self, key: &ObjectKey) -> bool {
+        self.cluster.leftover(key).is_none()
+            && self.ledger.has_service(key)
+            && self.own.absent.in_grace(key, self.now)
     }
 }

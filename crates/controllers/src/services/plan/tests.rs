@@ -1,16 +1,15 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{
-        tests::{
-            fixtures::ip,
-            sim::{KINDS, Kind, Sim, Stored},
-        },
-        view::{PoolSource, Request},
-    },
+    super::tests::sim::{KINDS, Kind, Sim, Stored},
     *,
 };
-use crate::{object::Version, store::Watched};
+use crate::{
+    cluster::{News, pool::PoolSource, service::Request},
+    object::Version,
+    sim::fixtures::ip,
+    store::Watched,
+};
 
 mod annotation;
 mod fallback;
@@ -426,11 +425,11 @@ fn an_edit_that_changes_no_pool_decides_nothing_again() {
     let name = PoolName::new("ConfigMap/kubevip/cidr-global");
     let object = Arc::from("kube-system/kubevip");
     let view = PoolView::empty(name, PoolSource::ConfigMap, object, "u".into());
-    let mut planner = Planner::default();
+    let mut cluster = Cluster::default();
     let mut changes = |version: u64, view: PoolView| {
         let is = Watched::Present(view.name.clone(), Version(version), Box::new(view));
-        planner.on_news(News::Pools(PoolSource::ConfigMap, is));
-        std::mem::take(&mut planner.pools_changed)
+        cluster.observe(News::Pools(PoolSource::ConfigMap, is));
+        cluster.take_pools_changed()
     };
     let at = |version: u64| PoolView { version: Version(version), ..view.clone() };
     assert!(changes(1, at(1)), "a new pool");

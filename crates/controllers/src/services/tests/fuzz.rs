@@ -13,11 +13,13 @@ use serde_json::{Value, json};
 
 use super::{
     fuzzing::{self, seen_claim, seen_pool, seen_service},
-    observe,
     sim::{KINDS, Sim, Stored},
-    view::{PoolView, Request, ServiceView},
 };
 use crate::{
+    cluster::{
+        pool::{self, PoolView},
+        service::{Balancer, Request},
+    },
     ledger::{Tenure, object},
     object::ObjectKey,
 };
@@ -423,7 +425,7 @@ fn good_pool() -> PoolView {
     seen_pool(object).unwrap()
 }
 
-fn good_service(name: &str) -> ServiceView {
+fn good_service(name: &str) -> Balancer {
     let object = json!({"spec": {"type": "LoadBalancer", "ipFamilies": ["IPv4"]}});
     seen_service(identified(object, Some("good"), name)).unwrap()
 }
@@ -464,7 +466,7 @@ impl Wave {
             seen_service(identified(object, Some("wild"), &format!("w-{}", index + 5 * number)))
         });
         for view in wild.chain([good_service(&format!("web-{number}"))]) {
-            let stored = Stored { view, load_balancer: true, finalizer: false };
+            let stored = Stored::new(view);
             sim.cluster.services.insert(stored.view.key.clone(), stored);
         }
         for kind in KINDS {
@@ -530,8 +532,8 @@ proptest! {
         let pools: ObjectList<DeserializeGuard<IPGroup>> =
             serde_json::from_value(items(&|index| format!("wild-{index}"))).unwrap();
         prop_assert_eq!(pools.items.len(), specs.len());
-        for pool in &pools.items {
-            prop_assert!(observe::pool(pool).pool.is_err() || pool.0.is_ok());
+        for group in &pools.items {
+            prop_assert!(pool::read(group).pool.is_err() || group.0.is_ok());
         }
     }
 

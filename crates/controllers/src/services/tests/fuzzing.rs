@@ -8,16 +8,20 @@ use kube::core::DeserializeGuard;
 use landfall_api::{IP, IPGroup};
 use serde_json::Value;
 
-use crate::ledger::{Claim, object};
-use crate::services::{
-    audience::Audience,
-    observe,
-    view::{PoolView, ServiceView},
+use super::super::audience::Audience;
+use crate::{
+    cluster::{
+        pool::{self, PoolView},
+        service,
+    },
+    ledger::{Claim, object},
 };
 
-/// Reads an object as a watch does; `None` if the API server would never have accepted it.
-pub(in crate::services) fn seen_service(object: Value) -> Option<ServiceView> {
-    observe::service(&serde_json::from_value::<Service>(object).ok()?)
+/// Reads a Service as a watch does; `None` if the API server would never have accepted it, or if it is not
+/// of type `LoadBalancer`.
+#[cfg(test)]
+pub(in crate::services) fn seen_service(object: Value) -> Option<service::Balancer> {
+    service::balancer(&serde_json::from_value::<Service>(object).ok()?)
 }
 
 pub(in crate::services) fn seen_claim(object: Value) -> Option<Claim> {
@@ -25,16 +29,14 @@ pub(in crate::services) fn seen_claim(object: Value) -> Option<Claim> {
 }
 
 pub(in crate::services) fn seen_pool(object: Value) -> Option<PoolView> {
-    Some(observe::pool(&serde_json::from_value::<DeserializeGuard<IPGroup>>(object).ok()?))
+    Some(pool::read(&serde_json::from_value::<DeserializeGuard<IPGroup>>(object).ok()?))
 }
 
 /// Any JSON is observed without harm, as each of the kinds: a claim has its holders, and an unusable pool has
 /// its reasons.
 pub fn object(object: &Value) {
-    seen_service(object.clone());
     if let Ok(service) = serde_json::from_value::<Service>(object.clone()) {
-        observe::external_ips(&service);
-        observe::leftover(&service);
+        service::read(&service);
     }
     if let Some(claim) = seen_claim(object.clone()) {
         let audience = Audience { namespace: "wild", sees_all: false };

@@ -15,7 +15,8 @@ use self::{
     compare::Shown,
     reference::{Model, Says},
 };
-use super::{sim::Sim, view::Place};
+use super::sim::Sim;
+use crate::cluster::service::Place;
 
 mod acts;
 mod compare;

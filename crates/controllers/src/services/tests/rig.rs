@@ -17,17 +17,20 @@ use kube::core::DeserializeGuard;
 use landfall_api::{IPGroup, IPGroupSpec, Use, keys::ANNOTATION_ADDRESSES};
 use landfall_ipam::{AddrRange, Family, PoolName};
 
-use crate::services::{
+use super::super::{
     effect::{Answer, Effect},
-    observe,
-    plan::{News, Planner},
-    status::holder_now,
-    view::{ForeignKind, PoolSource, PoolView, ServiceView},
+    plan::Settings,
+    tests::runner::Runner,
 };
 use crate::{
     call::Failure,
-    engine::{Now, Plan, Report},
-    ledger::{self, Claim, ForeignAddress, Write},
+    cluster::{
+        News, Seen,
+        pool::{self, PoolSource, PoolView},
+        service::{self, ServiceView},
+    },
+    engine::Now,
+    ledger::{self, Claim, Write},
     object::{ObjectKey, Version},
     store::Watched,
 };
@@ -41,7 +44,7 @@ const STEP: Duration = Duration::from_micros(250);
 /// Each function returns the time that the planner itself needed: to take in news and answers, to plan after
 /// each of them, and to say when it is due again. Simulating the cluster does not count.
 pub struct PlannerRig {
-    planner: Planner,
+    runner: Runner,
     pool: IPGroup,
     /// Services created since, oldest first.
     newcomers: Vec<Service>,
@@ -59,7 +62,7 @@ impl PlannerRig {
         let mut group = IPGroup::new("bench", spec);
         group.metadata.generation = Some(1);
         let mut rig = Self {
-            planner: Planner::default(),
+            runner: Runner::new(Settings::default()),
             pool: group,
             newcomers: Vec::new(),
             number: 0,
@@ -72,14 +75,14 @@ impl PlannerRig {
             let addr = nth(pool.first(), index.saturating_mul(stride));
             let mut service = rig.service(Family::of(addr), None);
             shown(&mut service, &[addr]);
-            let view = observe::service(&service);
+            let view = service::read(&service);
             let pool = Some(PoolName::new("IPGroup/bench"));
-            claims.extend(view.as_ref().map(|view| Claim {
+            claims.extend(view.balancer.as_ref().map(|view| Claim {
                 uid: format!("uid-of-{addr}").into(),
                 version: Version(rig.next_version()),
-                ..Claim::new(addr, Use::LoadBalancer, pool, holder_now(view))
+                ..Claim::new(addr, Use::LoadBalancer, pool, view.holder_entry())
             }));
-            services.extend(view);
+            services.push(view);
         }
         rig.list(claims, services);
         let calls = rig.plan();
@@ -102,16 +105,12 @@ impl PlannerRig {
         let Some(service) = self.newcomers.pop() else { return Duration::ZERO };
         let key = ObjectKey::of(&service.metadata);
         let version = Version(self.next_version());
-        let external = Watched::Gone(ForeignAddress::External(key.clone(), "".into()), version);
-        self.tell(vec![
-            News::Services(Watched::Gone(key, version)),
-            News::ForeignAddresses(ForeignKind::ExternalIps, external),
-        ])
+        self.tell(News::Services(Watched::Gone(key, version)))
     }
 
     /// The addresses that the newest Service shows.
     pub fn shown(&self) -> Vec<IpAddr> {
-        let view = self.newcomers.last().and_then(observe::service);
+        let view = self.newcomers.last().and_then(service::balancer);
         view.map(|view| view.shows).unwrap_or_default()
     }
 
@@ -123,35 +122,33 @@ impl PlannerRig {
     }
 
     /// The planner gets news, and its effects are carried out, answered and echoed by the watches.
-    fn tell(&mut self, news: Vec<News>) -> Duration {
-        let (calls, time) = self.timed(|planner, now| {
-            for item in news {
-                planner.on_news(item);
-            }
-            planned(planner, now)
+    fn tell(&mut self, news: News) -> Duration {
+        let (calls, time) = self.timed(|runner, now| {
+            runner.hear(news, now);
+            runner.plan(now).effects
         });
         time.saturating_add(self.serve(calls))
     }
 
     fn plan(&mut self) -> Vec<Effect> {
-        self.timed(planned).0
+        self.timed(|runner, now| runner.plan(now).effects).0
     }
 
     fn serve(&mut self, mut calls: Vec<Effect>) -> Duration {
         let mut total = Duration::ZERO;
         while let Some(effect) = calls.pop() {
             let (result, echo) = self.call(&effect);
-            let (more, time) = self.timed(|planner, now| {
-                planner.on_report(Report { effect, result }, now);
-                planned(planner, now)
+            let (more, time) = self.timed(|runner, now| {
+                runner.report(effect, result, now);
+                runner.plan(now).effects
             });
             calls.extend(more);
             total = total.saturating_add(time);
-            let (more, time) = self.timed(|planner, now| {
-                for item in echo {
-                    planner.on_news(item);
+            let (more, time) = self.timed(|runner, now| {
+                if let Some(news) = echo {
+                    runner.hear(news, now);
                 }
-                planned(planner, now)
+                runner.plan(now).effects
             });
             calls.extend(more);
             total = total.saturating_add(time);
@@ -161,68 +158,70 @@ impl PlannerRig {
 
     fn timed(
         &mut self,
-        step: impl FnOnce(&mut Planner, Now) -> Vec<Effect>,
+        step: impl FnOnce(&mut Runner, Now) -> Vec<Effect>,
     ) -> (Vec<Effect>, Duration) {
         self.uptime = self.uptime.saturating_add(STEP);
         let wall = Timestamp::UNIX_EPOCH.checked_add(self.uptime).unwrap_or_default();
         let now = Now { wall, uptime: self.uptime };
         let began = Instant::now();
-        let effects = step(&mut self.planner, now);
-        std::hint::black_box(self.planner.next_due());
+        let effects = step(&mut self.runner, now);
+        std::hint::black_box(self.runner.next_due());
         (effects, began.elapsed())
     }
 
     /// Carries out a call, and returns the news of it. There is no other writer, so no call fails.
-    fn call(&mut self, effect: &Effect) -> (Result<Answer, Failure>, Vec<News>) {
+    fn call(&mut self, effect: &Effect) -> (Result<Answer, Failure>, Option<News>) {
         match effect {
             Effect::Claim { write: Write::Take { claim } | Write::Touch { claim }, .. } => {
                 let mut claim = claim.clone();
                 claim.uid = format!("uid-of-{}", claim.addr).into();
                 claim.version = Version(self.next_version());
                 let echo = Watched::Present(claim.addr, claim.version, claim.clone());
-                (Ok(Answer::Ledger(ledger::Answer::Claim(claim))), vec![News::Claims(echo)])
+                (Ok(Answer::Ledger(ledger::Answer::Claim(claim))), Some(News::Claims(echo)))
             }
             Effect::Publish { key, ingress, conditions, .. } => {
                 let version = self.next_version();
                 let is_it = |service: &&mut Service| ObjectKey::of(&service.metadata) == *key;
                 let Some(service) = self.newcomers.iter_mut().rev().find(is_it) else {
-                    return (Err(Failure::NotFound), Vec::new());
+                    return (Err(Failure::NotFound), None);
                 };
                 service.metadata.resource_version = Some(version.to_string());
                 if let Some(addrs) = ingress {
                     shown(service, addrs);
                 }
                 service.status.get_or_insert_default().conditions = Some(conditions.clone());
-                let answer = observe::service(service).map_or(Answer::NoService, Answer::Service);
-                (Ok(answer), watched(service))
+                let seen = Seen::Service(Box::new(service::read(service)));
+                (Ok(Answer::Seen(Some(seen))), Some(watched(service)))
             }
             Effect::Release { claim: Claim { addr, .. }, .. }
             | Effect::Claim { write: Write::Expire { addr, .. }, .. } => {
                 let version = Version(self.next_version());
                 let gone = News::Claims(Watched::Gone(*addr, version));
-                (Ok(Answer::Ledger(ledger::Answer::Released { by: None })), vec![gone])
+                (Ok(Answer::Ledger(ledger::Answer::Released { by: None })), Some(gone))
             }
             Effect::PoolStatus { status, .. } => {
                 self.pool.status = Some(status.clone());
                 let view = self.written_pool();
                 let echo =
                     Watched::Present(view.name.clone(), view.version, Box::new(view.clone()));
-                (Ok(Answer::Pool(Box::new(view))), vec![News::Pools(PoolSource::IpGroups, echo)])
+                let seen = Seen::Pool(Box::new(view));
+                let echo = News::Pools(PoolSource::IpGroups, echo);
+                (Ok(Answer::Seen(Some(seen))), Some(echo))
             }
             // No Service here has a finalizer, and kube-vip announces none.
             Effect::CleanUp { .. } | Effect::Annotate { .. } | Effect::Retract { .. } => {
-                (Err(Failure::NotFound), Vec::new())
+                (Err(Failure::NotFound), None)
             }
             // Without other writers, no live read is needed.
             Effect::Claim { write: Write::Read { .. }, .. } | Effect::LookAtService { .. } => {
-                (Err(Failure::NotSent), Vec::new())
+                (Err(Failure::NotSent), None)
             }
         }
     }
 
     fn written_pool(&mut self) -> PoolView {
         self.pool.metadata.resource_version = Some(self.next_version().to_string());
-        observe::pool(&DeserializeGuard(Ok(self.pool.clone())))
+        pool::read(&DeserializeGuard(Ok(self.pool.clone())))
     }
 
     fn service(&mut self, family: Family, asks: Option<IpAddr>) -> Service {
@@ -256,45 +255,33 @@ impl PlannerRig {
 
     /// Every watch lists once.
     fn list(&mut self, claims: Vec<Claim>, services: Vec<ServiceView>) {
+        let now = Now { wall: Timestamp::UNIX_EPOCH, uptime: self.uptime };
         let pool = self.written_pool();
-        let mut hear = |news| self.planner.on_news(news);
-        hear(News::Claims(Watched::ListBegins));
+        let mut hear = |news| drop(self.runner.hear(news, now));
         for claim in claims {
             hear(News::Claims(Watched::Present(claim.addr, claim.version, claim)));
         }
         hear(News::Claims(Watched::ListEnds));
-        hear(News::Services(Watched::ListBegins));
         for service in services {
             hear(News::Services(Watched::Present(service.key.clone(), service.version, service)));
         }
         hear(News::Services(Watched::ListEnds));
-        for source in PoolSource::ALL {
-            hear(News::Pools(source, Watched::ListBegins));
-        }
         let pool = Watched::Present(pool.name.clone(), pool.version, Box::new(pool));
         hear(News::Pools(PoolSource::IpGroups, pool));
-        for source in PoolSource::ALL {
-            hear(News::Pools(source, Watched::ListEnds));
-        }
-        hear(News::Namespaces(Watched::ListBegins));
+        hear(News::Pools(PoolSource::IpGroups, Watched::ListEnds));
+        hear(News::Pools(PoolSource::ConfigMap, Watched::ListEnds));
         hear(News::Namespaces(Watched::ListEnds));
-        hear(News::ServiceRanges(Watched::ListBegins));
         hear(News::ServiceRanges(Watched::ListEnds));
-        for kind in ForeignKind::ALL {
-            hear(News::ForeignAddresses(kind, Watched::ListBegins));
-            hear(News::ForeignAddresses(kind, Watched::ListEnds));
-        }
+        hear(News::Nodes(Watched::ListEnds));
+        hear(News::ApiServers(Watched::ListEnds));
+        hear(News::VirtualIps(Watched::ListEnds));
     }
 }
 
 /// The watch's news of a Service.
-fn watched(service: &Service) -> Vec<News> {
-    let key = ObjectKey::of(&service.metadata);
-    let version = Version::of(&service.metadata);
-    let is = observe::service(service).map(|view| Watched::Present(key.clone(), version, view));
-    let external = Watched::Gone(ForeignAddress::External(key, "".into()), version);
-    let external = News::ForeignAddresses(ForeignKind::ExternalIps, external);
-    is.map(News::Services).into_iter().chain([external]).collect()
+fn watched(object: &Service) -> News {
+    let view = service::read(object);
+    News::Services(Watched::Present(view.key.clone(), view.version, view))
 }
 
 fn shown(service: &mut Service, addrs: &[IpAddr]) {
@@ -305,13 +292,6 @@ fn shown(service: &mut Service, addrs: &[IpAddr]) {
     });
     let status = service.status.get_or_insert_with(ServiceStatus::default);
     status.load_balancer = Some(LoadBalancerStatus { ingress: Some(entries.collect()) });
-}
-
-/// The effects of one round.
-fn planned(planner: &mut Planner, now: Now) -> Vec<Effect> {
-    let mut plan = Plan::default();
-    planner.plan(now, &mut plan);
-    plan.effects
 }
 
 fn nth(first: IpAddr, index: u32) -> IpAddr {

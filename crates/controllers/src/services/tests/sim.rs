@@ -1,4 +1,4 @@
-//! A small API server and any number of operators with stale caches, for tests of the planner.
+//! The simulated API server and any number of operators with stale caches, for tests of the planner.
 //!
 //! Every step is one thing that can really happen: a watch delivers an event late, a call succeeds, its
 //! answer arrives or is lost, an operator dies between two writes, a user changes a Service. The operators
@@ -9,26 +9,23 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::Finding;
-use landfall_ipam::{AddrBlock, AddrSet, Family};
+use landfall_ipam::Family;
 
-pub(in crate::services) use self::cluster::{Cluster, KINDS, Kind, Stored};
-use self::cluster::{SOURCE, kind_of_foreign_address};
 use super::{
     effect::{Answer, Effect},
     explain::{Explanation, explain},
-    plan::{News, Planner, RepairMode, Settings},
-    view::{ForeignKind, Place, PoolSource, Request, ServiceView},
+    plan::{RepairMode, Settings},
+    runner::Runner,
     world::Tenancy,
 };
+pub(in crate::services) use crate::sim::{ApiServer, KINDS, Kind, Stored};
 use crate::{
     call::Failure,
-    engine::{Now, Plan, Report},
+    cluster::service::{Balancer, Place, Request},
+    engine::Now,
     event::Event,
     object::ObjectKey,
-    store::Watched,
 };
-
-mod cluster;
 
 /// If something still happens after this many rounds, it never ends.
 const ROUNDS: usize = 2000;
@@ -38,7 +35,7 @@ const ROUNDS: usize = 2000;
 struct Call {
     effect: Effect,
     /// The result of a release's live read: the Service, if it is one that can hold addresses.
-    read: Option<Box<[ServiceView]>>,
+    read: Option<Box<[Balancer]>>,
     /// The server's answer, once the call was carried out.
     result: Option<Result<Answer, Failure>>,
 }
@@ -49,7 +46,7 @@ const ORPHAN_GRACE: Duration = Duration::from_secs(3);
 /// One operator: a planner with stale caches and calls in flight.
 #[derive(Debug)]
 pub(in crate::services) struct Operator {
-    planner: Planner,
+    runner: Runner,
     /// How much of the history each watch has delivered; `None` before its first list.
     cursors: BTreeMap<Kind, usize>,
     calls: Vec<Call>,
@@ -58,15 +55,22 @@ pub(in crate::services) struct Operator {
 
 impl Default for Operator {
     fn default() -> Self {
-        let planner = Planner::new(Settings { orphan_grace: ORPHAN_GRACE, ..Settings::default() });
-        Self { planner, cursors: BTreeMap::new(), calls: Vec::new(), events: Vec::new() }
+        let runner = Runner::new(Settings { orphan_grace: ORPHAN_GRACE, ..Settings::default() });
+        Self { runner, cursors: BTreeMap::new(), calls: Vec::new(), events: Vec::new() }
+    }
+}
+
+impl Operator {
+    /// The work left to do, for the message of a test that never settles.
+    fn memory(&self) -> String {
+        self.runner.planner.memory(&self.runner.shared.ledger)
     }
 }
 
 /// The whole simulation: one cluster and its operators.
 #[derive(Debug, Default)]
 pub(in crate::services) struct Sim {
-    pub(in crate::services) cluster: Cluster,
+    pub(in crate::services) cluster: ApiServer,
     pub(in crate::services) operators: Vec<Operator>,
     /// Calls whose sender is dead or has given up, which may still be carried out.
     strays: Vec<Call>,
@@ -93,11 +97,8 @@ impl Sim {
     /// Sets how all operators treat the findings of repair.
     pub(in crate::services) fn set_mode(&mut self, repair: RepairMode) {
         for operator in &mut self.operators {
-            operator.planner = Planner::new(Settings {
-                orphan_grace: ORPHAN_GRACE,
-                repair,
-                ..Settings::default()
-            });
+            operator.runner =
+                Runner::new(Settings { orphan_grace: ORPHAN_GRACE, repair, ..Settings::default() });
         }
     }
 
@@ -105,7 +106,7 @@ impl Sim {
     pub(in crate::services) fn set_tenancy(&mut self, tenancy: Tenancy) {
         for operator in 0..self.operators.len() {
             let settings = Settings { orphan_grace: ORPHAN_GRACE, tenancy, ..Settings::default() };
-            self.operators[operator].planner = Planner::new(settings);
+            self.operators[operator].runner = Runner::new(settings);
             for kind in KINDS {
                 self.list(operator, kind);
             }
@@ -115,15 +116,14 @@ impl Sim {
     /// Plans, and returns how many events come of that; everything else must be at rest.
     pub(in crate::services) fn events_planned(&mut self, operator: usize) -> usize {
         let now = self.now();
-        let mut plan = Plan::default();
-        self.operators[operator].planner.plan(now, &mut plan);
+        let plan = self.operators[operator].runner.plan(now);
         assert_eq!(plan.effects, []);
         plan.events.len()
     }
 
     /// How often an operator found each kind of finding.
     pub(in crate::services) fn counted(&self, operator: usize) -> BTreeMap<Finding, u64> {
-        self.operators[operator].planner.counted().clone()
+        self.operators[operator].runner.planner.counted().clone()
     }
 
     /// The wall clock.
@@ -142,112 +142,39 @@ impl Sim {
         for kind in KINDS {
             self.list(last, kind);
         }
-        let mut planner = self.operators.pop()?.planner;
-        planner.take_stock();
-        explain(planner.world(), &ObjectKey::parse(key)?)
+        let now = self.now();
+        let mut runner = self.operators.pop()?.runner;
+        runner.take_stock(now);
+        explain(runner.world(), &ObjectKey::parse(key)?)
     }
 
     /// A watch lists, for the first time or again after it was lost. Services are never listed
     /// before claims.
     pub(in crate::services) fn list(&mut self, operator: usize, kind: Kind) {
-        let cluster = &self.cluster;
+        let now = self.now();
         let operator = &mut self.operators[operator];
         if kind == Kind::Services && !operator.cursors.contains_key(&Kind::Claims) {
             return;
         }
-        let mut news = Vec::new();
-        match kind {
-            Kind::Claims => {
-                news.push(News::Claims(Watched::ListBegins));
-                news.extend(cluster.claims.values().map(|claim| {
-                    News::Claims(Watched::Present(claim.addr, claim.version, claim.clone()))
-                }));
-                news.push(News::Claims(Watched::ListEnds));
-            }
-            Kind::Services => {
-                news.push(News::Services(Watched::ListBegins));
-                news.extend(cluster.services.values().map(|stored| {
-                    let (key, version) = (stored.view.key.clone(), stored.view.version);
-                    News::Services(if stored.load_balancer {
-                        Watched::Present(key, version, stored.view.clone())
-                    } else {
-                        Watched::Gone(key, version)
-                    })
-                }));
-                news.push(News::Services(Watched::ListEnds));
-                news.push(News::Leftovers(Watched::ListBegins));
-                news.extend(cluster.services.values().filter_map(|stored| {
-                    let (key, leftover) = (stored.view.key.clone(), stored.leftover()?);
-                    Some(News::Leftovers(Watched::Present(key, leftover.version, leftover)))
-                }));
-                news.push(News::Leftovers(Watched::ListEnds));
-            }
-            Kind::Pools => {
-                for source in PoolSource::ALL {
-                    news.push(News::Pools(source, Watched::ListBegins));
-                }
-                news.extend(cluster.pools.values().map(|pool| {
-                    let (name, version) = (pool.name.clone(), pool.version);
-                    News::Pools(SOURCE, Watched::Present(name, version, Box::new(pool.clone())))
-                }));
-                for source in PoolSource::ALL {
-                    news.push(News::Pools(source, Watched::ListEnds));
-                }
-            }
-            Kind::Namespaces => {
-                news.push(News::Namespaces(Watched::ListBegins));
-                news.extend(cluster.namespaces.iter().map(|(name, (version, labels))| {
-                    News::Namespaces(Watched::Present(name.clone(), *version, labels.clone()))
-                }));
-                news.push(News::Namespaces(Watched::ListEnds));
-            }
-            Kind::ForeignAddresses => {
-                news.push(News::ServiceRanges(Watched::ListBegins));
-                news.push(News::ServiceRanges(Watched::ListEnds));
-                for kind in ForeignKind::ALL {
-                    news.push(News::ForeignAddresses(kind, Watched::ListBegins));
-                    let of_kind = cluster
-                        .foreign_addresses
-                        .iter()
-                        .filter(|(who, _)| kind_of_foreign_address(who) == kind);
-                    news.extend(of_kind.map(|(who, (version, addrs))| {
-                        News::ForeignAddresses(
-                            kind,
-                            Watched::Present(who.clone(), *version, addrs.clone()),
-                        )
-                    }));
-                    news.push(News::ForeignAddresses(kind, Watched::ListEnds));
-                }
-            }
+        for news in self.cluster.list(kind) {
+            operator.runner.hear(news, now);
         }
-        for item in news {
-            operator.planner.on_news(item);
-        }
-        operator.cursors.insert(kind, cluster.history.len());
+        operator.cursors.insert(kind, self.cluster.history.len());
     }
 
     /// Sets the ranges from which the cluster gives `ClusterIPs`, and tells all operators.
     pub(in crate::services) fn set_service_ranges(&mut self, ranges: &str) {
-        let ranges: AddrSet = ranges
-            .split_whitespace()
-            .map(|part| part.parse::<AddrBlock>().unwrap().range())
-            .collect();
-        let version = self.cluster.next();
+        let now = self.now();
         for operator in &mut self.operators {
-            let is = Watched::Present("kubernetes".to_owned(), version, ranges.clone());
-            operator.planner.on_news(News::ServiceRanges(is));
+            let news = self.cluster.set_service_ranges(ranges);
+            operator.runner.hear(news, now);
         }
     }
 
-    /// The number of objects outside the ledger that have addresses, as far as an operator remembers.
-    pub(in crate::services) fn remembered_foreign_addresses(&self, operator: usize) -> usize {
-        self.operators[operator]
-            .planner
-            .world()
-            .foreign_addresses
-            .values()
-            .map(|all| all.keys().count())
-            .sum()
+    /// The number of Services with `ClusterIPs`, as far as an operator remembers them.
+    pub(in crate::services) fn remembered_cluster_ips(&self, operator: usize) -> usize {
+        let services = self.operators[operator].runner.shared.cluster.services.values();
+        services.filter(|view| !view.cluster_ips.is_empty()).count()
     }
 
     /// A watch delivers its next events, up to `count`; returns whether there were any.
@@ -257,6 +184,7 @@ impl Sim {
         kind: Kind,
         count: usize,
     ) -> bool {
+        let now = self.now();
         let operator = &mut self.operators[operator];
         let Some(cursor) = operator.cursors.get_mut(&kind) else { return false };
         let mut left = count;
@@ -264,9 +192,7 @@ impl Sim {
             let change = &self.cluster.history[*cursor];
             *cursor += 1;
             if change.kind() == kind {
-                for item in change.news() {
-                    operator.planner.on_news(item);
-                }
+                operator.runner.hear(change.news(), now);
                 left -= 1;
             }
         }
@@ -277,8 +203,7 @@ impl Sim {
     pub(in crate::services) fn plan(&mut self, operator: usize) -> usize {
         let now = self.now();
         let operator = &mut self.operators[operator];
-        let mut plan = Plan::default();
-        operator.planner.plan(now, &mut plan);
+        let plan = operator.runner.plan(now);
         operator.events.extend(plan.events);
         let count = plan.effects.len();
         let calls = plan.effects.into_iter();
@@ -288,7 +213,7 @@ impl Sim {
 
     /// Whether an operator has a call about the claim on an address in flight.
     pub(in crate::services) fn is_in_flight(&self, operator: usize, addr: IpAddr) -> bool {
-        self.operators[operator].planner.world().is_in_flight(addr)
+        self.operators[operator].runner.shared.ledger.is_in_flight(addr)
     }
 
     pub(in crate::services) fn calls(&self, operator: usize) -> usize {
@@ -325,7 +250,7 @@ impl Sim {
         }
         let call = operator.calls.remove(call);
         let result = call.result.unwrap();
-        operator.planner.on_report(Report { effect: call.effect, result }, now);
+        operator.runner.report(call.effect, result, now);
     }
 
     /// An operator plans, and every call is answered at once: by `server`, or by the cluster where `server`
@@ -355,12 +280,11 @@ impl Sim {
         let now = self.now();
         let operator = &mut self.operators[operator];
         let call = operator.calls.remove(call);
-        let report =
-            Report { effect: call.effect.clone(), result: Err(Failure::Unknown("lost".into())) };
+        let effect = call.effect.clone();
         if call.result.is_none() {
             self.strays.push(call);
         }
-        operator.planner.on_report(report, now);
+        operator.runner.report(effect, Err(Failure::Unknown("lost".into())), now);
     }
 
     /// A call of a dead or impatient operator is carried out after all.
@@ -398,7 +322,7 @@ impl Sim {
             let busy = self.round();
             // Repair runs again for ever.
             let soon = self.clock + Duration::from_mins(2);
-            let due = |operator: &Operator| operator.planner.next_due().is_some_and(|at| at < soon);
+            let due = |operator: &Operator| operator.runner.next_due().is_some_and(|at| at < soon);
             let due = self.operators.iter().any(due);
             if !busy && !due {
                 return;
@@ -409,8 +333,7 @@ impl Sim {
     }
 
     fn never_rests(&self) -> ! {
-        let memories: Vec<_> =
-            self.operators.iter().map(|operator| operator.planner.memory()).collect();
+        let memories: Vec<_> = self.operators.iter().map(Operator::memory).collect();
         panic!(
             "it never comes to rest: {memories:#?}\n{:?}\nlast writes {:?}",
             self.cluster.claims,
@@ -471,7 +394,7 @@ impl Sim {
     }
 }
 
-fn step(cluster: &mut Cluster, call: &mut Call) {
+fn step(cluster: &mut ApiServer, call: &mut Call) {
     if let (Effect::Release { holder, .. }, None) = (&call.effect, &call.read) {
         call.read = Some(cluster.live(&holder.key).into_iter().collect());
         return;

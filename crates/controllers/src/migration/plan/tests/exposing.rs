@@ -5,7 +5,7 @@ use crate::{migration::tests::sim::Cluster, object::ObjectKey};
 
 #[test]
 fn a_new_one_gets_an_address_and_a_copy_step_by_step() {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::default();
     cluster.mapping("g1", "10.0.0.0/29", &["10.0.0.0"]).service(service("web"));
     cluster.virtual_ip(vip("web", &json!({"service": "web"})));
     assert!(cluster.follow("shop/web"));
@@ -27,7 +27,7 @@ fn a_new_one_gets_an_address_and_a_copy_step_by_step() {
 /// What the original operator's documents say about its example groups.
 #[test]
 fn addresses_are_given_as_the_examples_say() {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::default();
     cluster
         .mapping("g1", "1.1.1.0/29", &["1.1.1.0", "1.1.1.2", "1.1.1.7"])
         .mapping("g2", "1.1.2.0/29", &["1.1.2.0", "1.1.2.1", "1.1.2.5", "1.1.2.7"])
@@ -84,14 +84,14 @@ fn addresses_are_given_as_the_examples_say() {
 
 #[test]
 fn an_address_is_free_only_if_nobody_has_it_or_shows_it_or_excludes_it() {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::default();
     let shown = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.2"}]}});
     cluster
         .mapping("g1", "10.0.0.0/28", &["10.0.0.0"])
         .mapping("g2", "10.0.0.0/29", &["10.0.0.4"])
         .group("p", "10.0.0.0/24", &["10.0.0.5"])
         .claim("10.0.0.1", &json!({"ipgroup": "p"}), "shop/x", &json!({}))
-        .service(with(service("lb"), "/status", shown))
+        .service(with(with(service("lb"), "/spec/type", json!("LoadBalancer")), "/status", shown))
         .service(with(service("external"), "/spec/externalIPs", json!(["10.0.0.3"])))
         .claim("10.0.0.6", &json!({}), "", &json!({"use": "Reserved"}))
         .service(service("web"))
@@ -102,7 +102,7 @@ fn an_address_is_free_only_if_nobody_has_it_or_shows_it_or_excludes_it() {
 
 #[test]
 fn a_mapping_that_cannot_be_read_harms_only_itself_and_is_named() {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::default();
     cluster.mapping("bad", "all of it", &[]).service(service("web"));
     cluster.virtual_ip(vip("web", &json!({"service": "web"})));
     cluster.settle();
@@ -123,7 +123,7 @@ fn whatever_was_interrupted_is_resumed() {
             json!({"holders": [{"kind": "VirtualIP", "namespace": "shop", "name": "web", "uid": "uid-of-vip-web"}]}),
         ),
     ] {
-        let mut cluster = Cluster::new();
+        let mut cluster = Cluster::default();
         cluster.mapping("g1", "10.0.0.0/29", &[]).service(service("web"));
         cluster.claim("10.0.0.5", &json!({"gsm": "g1"}), "shop/web", &claim);
         cluster.virtual_ip(vip("web", &json!({"service": "web"})));
@@ -132,7 +132,7 @@ fn whatever_was_interrupted_is_resumed() {
         assert!(!cluster.trace.contains(&"take"), "{case}");
     }
     // The owner's text has no kind: this one means the Service of the same name.
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::default();
     cluster.mapping("g1", "10.0.0.0/29", &[]).service(service("web"));
     cluster.claim("10.0.0.5", &json!({"ipgroup": "g1"}), "shop/web", &json!({}));
     cluster.virtual_ip(vip("web", &json!({"service": "web"})));
@@ -197,7 +197,7 @@ fn changes_of_the_service_and_of_the_copy_are_brought_in_line() {
 
 #[test]
 fn a_service_that_bears_the_copys_name_is_left_alone() {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::default();
     cluster.mapping("g1", "10.0.0.0/29", &[]).service(service("web"));
     cluster.service(service("web-keepalived-clone"));
     cluster.virtual_ip(vip("web", &json!({"service": "web"})));
@@ -227,7 +227,7 @@ fn a_claim_that_went_is_made_anew_unless_somebody_else_has_the_address() {
     delete(&mut cluster, "shop/web");
     cluster.settle();
     assert!(!cluster.has_vip("shop/web"));
-    assert!(cluster.world.claims.get(&addr).is_some(), "it was not ours to delete");
+    assert!(cluster.claim_on(addr).is_some(), "it was not ours to delete");
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn two_of_one_service_have_an_address_and_a_copy_each() {
 
 #[test]
 fn an_address_of_0_1_is_kept() {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::default();
     cluster.mapping("g1", "10.0.0.0/29", &[]).service(service("web"));
     cluster.claim("10.0.0.5", &json!({"gsm": "g1"}), "shop/web", &json!({}));
     let old = with(vip("web", &json!({"service": "web"})), "/status", json!({"IP": "10.0.0.5"}));
@@ -270,10 +270,10 @@ fn an_address_of_0_1_is_kept() {
 
 #[test]
 fn a_refused_step_is_an_error_in_the_api_servers_words() {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::default();
     cluster.mapping("g1", "10.0.0.0/29", &[]).service(service("web"));
     cluster.virtual_ip(vip("web", &json!({"service": "web"})));
-    let step = crate::migration::plan::plan(&cluster.world, cluster.vip("shop/web")).unwrap();
+    let step = cluster.next(cluster.vip("shop/web")).unwrap();
     let vip = cluster.vip("shop/web").clone();
     let said = crate::migration::plan::refused(&vip, &step, "no").unwrap();
     cluster.apply(&vip, &said);

@@ -18,7 +18,7 @@ fn asked(cluster: &Cluster, key: &str) -> Option<String> {
 }
 
 fn whose(cluster: &Cluster, addr: &str) -> String {
-    cluster.world.claims.get(&addr.parse().unwrap()).unwrap().to_string()
+    cluster.claim_on(addr.parse().unwrap()).unwrap().to_string()
 }
 
 #[test]
@@ -247,9 +247,7 @@ fn what_is_done_already_is_not_done_again() {
         for word in never {
             assert!(!cluster.trace.contains(word), "{case}: {:?}", cluster.trace);
         }
-        assert!(
-            !cluster.world.claims.get(&addr).unwrap().is_kept_for(&ObjectKey::new("shop", "web"))
-        );
+        assert!(!cluster.claim_on(addr).unwrap().is_kept_for(&ObjectKey::new("shop", "web")));
     }
 }
 
@@ -298,7 +296,7 @@ fn of_two_for_one_service_the_first_wins_and_the_second_keeps_working() {
 
     delete(&mut cluster, "shop/web-second");
     cluster.settle();
-    assert!(cluster.world.claims.get(&"10.0.0.2".parse().unwrap()).is_none());
+    assert!(cluster.claim_on("10.0.0.2".parse().unwrap()).is_none());
     assert_eq!(shown(&cluster, "shop/web"), ["10.0.0.1"]);
 }
 
@@ -310,7 +308,7 @@ fn what_the_allocator_says_about_the_service_is_said_here_too() {
     // Up to the point where the Service waits for the allocator, which this cluster does not have.
     for _ in 0..5 {
         let vip = cluster.vip("shop/web").clone();
-        let step = crate::migration::plan::plan(&cluster.world, &vip).unwrap();
+        let step = cluster.next(&vip).unwrap();
         cluster.apply(&vip, &step);
     }
     let condition = json!({
@@ -322,7 +320,7 @@ fn what_the_allocator_says_about_the_service_is_said_here_too() {
         &json!({"status": {"conditions": [condition]}}),
     );
     let vip = cluster.vip("shop/web").clone();
-    let step = crate::migration::plan::plan(&cluster.world, &vip).unwrap();
+    let step = cluster.next(&vip).unwrap();
     cluster.apply(&vip, &step);
     let said = "VirtualIP is being migrated; its service says: no";
     assert_eq!(cluster.state("shop/web"), ("Migrating: assigning original IP", said));
@@ -355,7 +353,7 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
     delete(&mut cluster, "shop/web");
     cluster.settle();
     assert!(!cluster.has_vip("shop/web"));
-    assert!(cluster.world.claims.get(&addr).is_none());
+    assert!(cluster.claim_on(addr).is_none());
     assert!(!is_load_balancer(cluster.get_service("shop/web").unwrap()));
 
     let mut cluster = half_way();
@@ -381,7 +379,7 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
     cluster.settle();
     assert!(!cluster.has_vip("shop/web"));
     assert_eq!(whose(&cluster, "10.0.0.1"), "Service shop/web", "left to the allocator");
-    assert_eq!(cluster.world.claims.get(&addr).unwrap().reserved, None, "to be released");
+    assert_eq!(cluster.claim_on(addr).unwrap().reserved, None, "to be released");
 
     // The allocator may have removed the Service from the claim before.
     let mut cluster = without_service();
@@ -391,7 +389,7 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
     delete(&mut cluster, "shop/web");
     cluster.settle();
     assert!(!cluster.has_vip("shop/web"));
-    assert!(cluster.world.claims.get(&addr).is_none(), "nobody else would release it");
+    assert!(cluster.claim_on(addr).is_none(), "nobody else would release it");
 }
 
 /// An alias or a headless Service in the place of the Service that got the claim.
@@ -436,7 +434,7 @@ fn one_that_was_migrated_stays_so_whatever_becomes_of_the_service() {
 
 #[test]
 fn one_without_an_address_is_exposed_first() {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::default();
     cluster.mapping("g1", "10.0.0.0/30", &[]).group("p", "10.0.0.0/30", &[]);
     cluster.service(service("web"));
     let taken = json!({"service": "web", "ip": "10.0.0.1"});

@@ -56,7 +56,7 @@ fn left_behind(
     held: bool,
     wanted: bool,
 ) -> Cluster {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::default();
     cluster.mapping("g1", "10.0.0.0/29", &[]).group("p", "10.0.0.0/29", &[]);
     cluster.service(target(exposed));
     let ip = if wanted { json!("10.0.0.1") } else { Value::Null };
@@ -114,7 +114,7 @@ fn every_state_leads_to_the_same_end_and_the_address_is_never_lost() {
                     assert!(shows(service).eq([addr]), "{case}");
                     let asked = service.spec.as_ref().unwrap().load_balancer_ip.is_some();
                     assert_eq!(asked, wanted, "{case}");
-                    let claim = cluster.world.claims.get(&addr).unwrap();
+                    let claim = cluster.claim_on(addr).unwrap();
                     assert!(claim.names(&key, Some("uid-of-shop/web")), "{case}");
                     assert!(!claim.is_kept_for(&key), "{case}");
                     followed += 1;

@@ -3,7 +3,8 @@
 use landfall_api::kube_vip::{Leases, Scope};
 use landfall_ipam::Family;
 
-use super::{super::super::view::Rank, *};
+use super::*;
+use crate::cluster::pool::Rank;
 
 fn annotated() -> Sim {
     let mut sim = running_in(Place::Annotation, 1);
@@ -13,7 +14,7 @@ fn annotated() -> Sim {
     sim
 }
 
-fn edited(change: impl FnOnce(&mut ServiceView)) -> Sim {
+fn edited(change: impl FnOnce(&mut Balancer)) -> Sim {
     let mut sim = annotated();
     sim.cluster.create_service("shop/other");
     sim.settle();
@@ -24,7 +25,7 @@ fn edited(change: impl FnOnce(&mut ServiceView)) -> Sim {
 }
 
 /// The spec asks for another address than the annotation names.
-fn spec_contradicts_annotation(view: &mut ServiceView, asked: &str) {
+fn spec_contradicts_annotation(view: &mut Balancer, asked: &str) {
     view.request = Request::Addresses(vec![ip(asked)]);
     view.spec_contradicts_annotation = true;
 }
@@ -41,7 +42,7 @@ fn an_address_takes_two_writes_and_then_silence() {
 
 #[test]
 fn whichever_is_edited_the_service_moves() {
-    type Change = fn(&mut ServiceView);
+    type Change = fn(&mut Balancer);
     for (case, change, writes, shows) in [
         (
             "the spec",

@@ -2,7 +2,8 @@
 
 use landfall_api::kube_vip::Scope;
 
-use super::{super::super::view::Rank, *};
+use super::*;
+use crate::cluster::pool::Rank;
 
 const OWN: &str = "ConfigMap/kubevip/cidr-shop";
 const NAMED: &str = "ConfigMap/kubevip/cidr-shop.dmz";

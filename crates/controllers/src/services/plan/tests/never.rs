@@ -1,7 +1,7 @@
 //! Addresses that no Service can have.
 
 use super::*;
-use crate::ledger::ForeignAddress;
+use crate::sim::Foreign;
 
 fn asks(sim: &mut Sim, key: &str, addr: &str) {
     sim.cluster.create_service(key);
@@ -13,8 +13,8 @@ fn asks(sim: &mut Sim, key: &str, addr: &str) {
 #[test]
 fn a_cluster_ip_is_its_services_until_that_goes() {
     let mut sim = running(1);
-    let service = ForeignAddress::ClusterIp(ObjectKey::new("shop", "inside"));
-    sim.cluster.set_foreign_address(&service, &[ip("10.0.0.0")]);
+    let service = Foreign::ClusterIp(ObjectKey::new("shop", "inside"));
+    sim.cluster.set_foreign(&service, &[ip("10.0.0.0")]);
     sim.cluster.create_service("shop/any");
     asks(&mut sim, "shop/asks", "10.0.0.0");
     sim.settle();
@@ -22,7 +22,7 @@ fn a_cluster_ip_is_its_services_until_that_goes() {
     let said = condition_of(&sim, "shop/asks").2;
     let taken = "10.0.0.0 is taken by Service shop/inside, whose ClusterIP it is";
     assert!(said.starts_with(taken), "{said}");
-    sim.cluster.set_foreign_address(&service, &[]);
+    sim.cluster.set_foreign(&service, &[]);
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/asks"), ["10.0.0.0"]);
 }
@@ -31,14 +31,14 @@ fn a_cluster_ip_is_its_services_until_that_goes() {
 fn a_cluster_ip_that_a_service_range_covers_costs_no_memory() {
     let mut sim = running(1);
     sim.set_service_ranges("10.96.0.0/12 fd00:96::/108");
-    let inside = ForeignAddress::ClusterIp(ObjectKey::new("shop", "inside"));
-    sim.cluster.set_foreign_address(&inside, &[ip("10.96.0.7"), ip("fd00:96::7")]);
+    let inside = Foreign::ClusterIp(ObjectKey::new("shop", "inside"));
+    sim.cluster.set_foreign(&inside, &[ip("10.96.0.7"), ip("fd00:96::7")]);
     sim.settle();
-    assert_eq!(sim.remembered_foreign_addresses(0), 0);
-    let outside = ForeignAddress::ClusterIp(ObjectKey::new("shop", "outside"));
-    sim.cluster.set_foreign_address(&outside, &[ip("10.0.0.0"), ip("fd00:96::8")]);
+    assert_eq!(sim.remembered_cluster_ips(0), 0);
+    let outside = Foreign::ClusterIp(ObjectKey::new("shop", "outside"));
+    sim.cluster.set_foreign(&outside, &[ip("10.0.0.0"), ip("fd00:96::8")]);
     sim.settle();
-    assert_eq!(sim.remembered_foreign_addresses(0), 1);
+    assert_eq!(sim.remembered_cluster_ips(0), 1);
 }
 
 #[test]

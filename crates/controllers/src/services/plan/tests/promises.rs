@@ -27,7 +27,7 @@ fn whoever_keeps_undoing_what_we_write_is_met_with_patience() {
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"], "and the last word is ours");
 }
-use crate::{ledger::ForeignAddress, services::classes::Classes};
+use crate::{cluster::classes::Classes, sim::Foreign};
 
 const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
@@ -71,7 +71,7 @@ fn reserve(sim: &mut Sim, addr: &str, namespace: &str, name: Option<&str>) {
 
 fn set_node(sim: &mut Sim, name: &str, addrs: &[&str]) {
     let addrs: Vec<_> = addrs.iter().map(|addr| ip(addr)).collect();
-    sim.cluster.set_foreign_address(&ForeignAddress::Node(name.to_owned()), &addrs);
+    sim.cluster.set_foreign(&Foreign::Node(name.to_owned()), &addrs);
 }
 
 fn says(sim: &Sim, key: &str) -> (String, String) {

@@ -3,7 +3,7 @@
 use landfall_api::{Finding, condition};
 
 use super::{super::RepairMode, *};
-use crate::services::{status::holder_now, tests::fixtures::service};
+use crate::sim::fixtures::service;
 
 /// A cluster with one pool that no operator has listed yet.
 fn untouched(mode: RepairMode) -> Sim {
@@ -20,7 +20,7 @@ fn show(sim: &mut Sim, key: &str, addrs: &[&str]) {
 
 /// An earlier Service of the same name.
 fn former(key: &str) -> HolderEntry {
-    HolderEntry { uid: Some("former".into()), ..holder_now(&service(key)) }
+    HolderEntry { uid: Some("former".into()), ..service(key).holder_entry() }
 }
 
 /// The pool's condition about consistency: whether all is well, and if not the first finding.
@@ -39,7 +39,7 @@ const KINDS_FOUND: [(Finding, Story, &[&str]); 7] = [
         Finding::NeverShown,
         |sim| {
             sim.cluster.create_service("shop/web");
-            let holder = holder_now(&sim.cluster.services.values().next().unwrap().view);
+            let holder = sim.cluster.services.values().next().unwrap().view.holder_entry();
             sim.cluster.hold(ip("10.0.0.2"), vec![HolderEntry { seen: None, ..holder }]);
         },
         &["touch", "publish"],

@@ -1,14 +1,11 @@
 //! Taking over the claims, addresses and finalizers that replaced operators leave behind.
 
 use super::*;
-use crate::{
-    ledger::ForeignAddress,
-    services::{status::holder_now, tests::fixtures::service},
-};
+use crate::sim::fixtures::{service, virtual_ip};
 
 /// A claim as the original operator wrote it: it has the Service's name, not its uid.
 fn legacy_claim(sim: &mut Sim, addr: &str, key: &str) {
-    let holder = HolderEntry { uid: None, seen: None, legacy: true, ..holder_now(&service(key)) };
+    let holder = HolderEntry { uid: None, seen: None, legacy: true, ..service(key).holder_entry() };
     sim.cluster.hold(ip(addr), vec![holder]);
 }
 
@@ -107,8 +104,9 @@ fn what_an_unfinished_virtual_ip_has_is_neither_released_nor_given() {
     legacy_claim(&mut sim, "10.0.0.0", "shop/cart");
     sim.cluster.create_service("shop/cart");
     sim.cluster.edit_service("shop/cart", |stored| stored.load_balancer = false);
-    let virtual_ip = ForeignAddress::VirtualIp(ObjectKey::new("shop", "cart-vip"));
-    sim.cluster.set_foreign_address(&virtual_ip, &[ip("10.0.0.0"), ip("10.0.0.1")]);
+    for (name, addr) in [("cart-vip", "10.0.0.0"), ("other-vip", "10.0.0.1")] {
+        sim.cluster.put_virtual_ip(virtual_ip("shop", name, addr));
+    }
     sim.cluster.create_service("shop/other");
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/other"), ["10.0.0.2"]);
@@ -122,7 +120,7 @@ fn what_an_unfinished_virtual_ip_has_is_neither_released_nor_given() {
     sim.cluster.edit_service("shop/cart", |stored| stored.load_balancer = false);
     sim.settle();
     assert!(sim.cluster.claims.contains_key(&ip("10.0.0.0")), "not finished yet");
-    sim.cluster.set_foreign_address(&virtual_ip, &[]);
+    sim.cluster.delete_virtual_ip(&ObjectKey::new("shop", "cart-vip"));
     sim.settle();
     assert!(!sim.cluster.claims.contains_key(&ip("10.0.0.0")));
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use landfall_api::Quota;
 use landfall_ipam::{Family, Terms};
 
-use super::{super::super::view::Plain, *};
-use crate::ledger::ForeignAddress;
+use super::*;
+use crate::{cluster::service::Plain, sim::Foreign};
 
 const POOL: &str = "IPGroup/a";
 
@@ -40,7 +40,7 @@ fn annotate(sim: &mut Sim, key: &str, addr: &str) {
 fn externals(sim: &mut Sim, key: &str, addrs: &[&str]) {
     let key = ObjectKey::parse(key).unwrap();
     let addrs: Vec<_> = addrs.iter().map(|addr| ip(addr)).collect();
-    sim.cluster.set_foreign_address(&ForeignAddress::External(key, "uid".into()), &addrs);
+    sim.cluster.set_foreign(&Foreign::External(key), &addrs);
 }
 
 fn reason(sim: &Sim, key: &str) -> String {
@@ -91,8 +91,7 @@ fn without_kube_vip_its_annotation_is_a_request_like_any_other() {
             "a node's",
             "10.0.0.2",
             |sim| {
-                sim.cluster
-                    .set_foreign_address(&ForeignAddress::Node("n".to_owned()), &[ip("10.0.0.2")]);
+                sim.cluster.set_foreign(&Foreign::Node("n".to_owned()), &[ip("10.0.0.2")]);
             },
             Err("TakenBy"),
         ),
@@ -419,7 +418,7 @@ fn services_that_share_against_todays_rules_keep_their_address_and_say_so() {
     local("other/b", 443, &mut sim);
     for key in ["shop/a", "other/b"] {
         let view = &sim.cluster.services[&ObjectKey::parse(key).unwrap()].view;
-        let holder = status::holder_now(view);
+        let holder = view.holder_entry();
         let holders =
             sim.cluster.claims.get(&ip("10.0.0.1")).map(|claim| claim.services().to_vec());
         let holders = holders.unwrap_or_default().into_iter().chain([holder]).collect();

@@ -8,11 +8,11 @@ use std::{
 use landfall_ipam::Family;
 
 use super::{
-    super::{sim::Sim, view::Place},
+    super::sim::Sim,
     acts::{Act, Name},
     reference::{Model, Says},
 };
-use crate::object::ObjectKey;
+use crate::{cluster::service::Place, object::ObjectKey};
 
 /// The addresses that each Service shows.
 pub(super) type Shown = BTreeMap<String, BTreeSet<IpAddr>>;

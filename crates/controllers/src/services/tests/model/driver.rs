@@ -8,17 +8,19 @@ use landfall_api::{HolderKind, Quota, kube_vip};
 use landfall_ipam::{AddrBlock, Family, PoolName, Refusal};
 
 use super::{
-    super::{
-        classes::Classes,
-        sim::Sim,
-        view::{self, Place, PoolView, Request},
-    },
+    super::sim::Sim,
     acts::{Act, NODES, Name, Rank, Scope, Stack},
     reference::{Model, Pool},
 };
 use crate::{
-    ledger::{ForeignAddress, Reservation},
+    cluster::{
+        classes::Classes,
+        pool::{self, PoolView},
+        service::{Place, Request},
+    },
+    ledger::Reservation,
     object::ObjectKey,
+    sim::Foreign,
 };
 
 /// The label that selectors require.
@@ -93,7 +95,7 @@ pub(super) fn happen(sim: &mut Sim, act: &Act, after: &Model) {
                 cluster.delete_claim(*addr);
             }
         }
-        Act::Node(name, addrs) => cluster.set_foreign_address(&node(name), addrs),
+        Act::Node(name, addrs) => cluster.set_foreign(&node(name), addrs),
         Act::PassTime(seconds) => sim.pass_time(Duration::from_secs(seconds.unsigned_abs())),
         Act::Restart => sim.crash(0),
     }
@@ -127,12 +129,12 @@ pub(super) fn pass_a_moment(sim: &mut Sim) {
     }
 }
 
-fn node(name: Name) -> ForeignAddress {
+fn node(name: Name) -> Foreign {
     // One of them as the API server's: only the address matters.
     if name == NODES[0] {
-        ForeignAddress::Node(name.to_owned())
+        Foreign::Node(name.to_owned())
     } else {
-        ForeignAddress::ApiServer(name.to_owned())
+        Foreign::ApiServer(name.to_owned())
     }
 }
 
@@ -175,10 +177,10 @@ fn write_pool(view: &mut PoolView, pool: &Pool) {
         Scope::AllBut(name) => kube_vip::Scope::AllBut([name.to_owned()].into()),
     });
     view.rank = match pool.rank {
-        Rank::OfNamespace => view::Rank::OfNamespace,
-        Rank::Everybody => view::Rank::Usual,
-        Rank::Rest => view::Rank::Fallback,
-        Rank::Nobody => view::Rank::OnRequest,
+        Rank::OfNamespace => pool::Rank::OfNamespace,
+        Rank::Everybody => pool::Rank::Usual,
+        Rank::Rest => pool::Rank::Fallback,
+        Rank::Nobody => pool::Rank::OnRequest,
     };
     view.falls_back = pool.falls_back;
     view.classes = Classes::only(pool.class);

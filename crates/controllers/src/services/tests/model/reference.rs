@@ -7,10 +7,8 @@ use std::{
 
 use landfall_ipam::{Family, Reason, Terms};
 
-use super::{
-    super::view::Place,
-    acts::{Act, Name, PoolEdit, Rank, Scope, Stack, v4, v6},
-};
+use super::acts::{Act, Name, PoolEdit, Rank, Scope, Stack, v4, v6};
+use crate::cluster::service::Place;
 
 /// A Service as its owner wrote it, and what it should have and say.
 #[derive(Clone, Debug)]

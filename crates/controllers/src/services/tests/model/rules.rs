@@ -6,7 +6,6 @@ use std::{collections::BTreeSet, net::IpAddr};
 use landfall_ipam::{Family, Reason, Terms};
 
 use super::{
-    super::view::Place,
     acts::{Name, Rank, Stack},
     pools::{
         DRAINING, FULL, Given, HELD_BACK, MISSING, NO_FAMILY, NOT_ASKED, NOT_SELECTED, OVER_QUOTA,
@@ -14,6 +13,7 @@ use super::{
     },
     reference::{Claim, Holder, Model, No, Reserved, Says, Service, split},
 };
+use crate::cluster::service::Place;
 
 /// More rounds than any chain of consequences takes.
 const MOST_ROUNDS: usize = 40;

@@ -3,25 +3,25 @@
 use std::{net::IpAddr, sync::Arc};
 
 use jiff::Timestamp;
-use landfall_api::Use;
+use landfall_api::{Use, VirtualIPStatus};
 use landfall_ipam::{Family, Terms};
 
-use crate::services::{
-    status::holder_now,
-    view::{Place, Request, ServiceView},
-};
 use crate::{
+    cluster::{
+        service::{Balancer, Place, Request},
+        virtual_ip::VirtualIpView,
+    },
     ledger::{Claim, HolderEntry, Tenure},
     object::{ObjectKey, Version},
 };
 
-pub(in crate::services) fn ip(text: &str) -> IpAddr {
+pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 /// A `LoadBalancer` Service without requests of its own.
-pub(in crate::services) fn service(key: &str) -> ServiceView {
-    ServiceView {
+pub(crate) fn service(key: &str) -> Balancer {
+    Balancer {
         key: ObjectKey::parse(key).unwrap(),
         uid: Arc::from(format!("uid-of-{key}")),
         version: Version(1),
@@ -52,12 +52,12 @@ pub(in crate::services) fn service(key: &str) -> ServiceView {
     }
 }
 
-pub(in crate::services) fn holder_of(service: &ServiceView) -> HolderEntry {
-    holder_now(service)
+pub(crate) fn holder_of(service: &Balancer) -> HolderEntry {
+    service.holder_entry()
 }
 
 /// A claim on an address with these Services as holders.
-pub(in crate::services) fn claim_of(addr: IpAddr, services: &[&ServiceView]) -> Claim {
+pub(crate) fn claim_of(addr: IpAddr, services: &[&Balancer]) -> Claim {
     Claim {
         addr,
         uid: Arc::from(format!("uid-of-{addr}")),
@@ -69,9 +69,25 @@ pub(in crate::services) fn claim_of(addr: IpAddr, services: &[&ServiceView]) -> 
     }
 }
 
-impl ServiceView {
+/// A `VirtualIP` with an address, of the Service with the name of the `VirtualIP`.
+pub(crate) fn virtual_ip(namespace: &str, name: &str, addr: &str) -> VirtualIpView {
+    let status = VirtualIPStatus { ip: Some(addr.to_owned()), ..VirtualIPStatus::default() };
+    VirtualIpView {
+        key: ObjectKey::new(namespace, name),
+        uid: Arc::from(format!("uid-of-{namespace}/{name}")),
+        version: Version(1),
+        deleting: false,
+        finalizers: Vec::new(),
+        migrate: false,
+        service: name.to_owned(),
+        wanted: None,
+        status,
+    }
+}
+
+impl Balancer {
     /// Willing to share with its own namespace and `other`, on one TCP port.
-    pub(in crate::services) fn sharing(mut self, key: &str, port: u16) -> Self {
+    pub(crate) fn sharing(mut self, key: &str, port: u16) -> Self {
         self.terms = Some(Arc::new(Terms {
             key: Some(key.to_owned()),
             with: vec!["other".to_owned()],
@@ -81,32 +97,32 @@ impl ServiceView {
         self
     }
 
-    pub(in crate::services) fn showing(mut self, addrs: &[&str]) -> Self {
+    pub(crate) fn showing(mut self, addrs: &[&str]) -> Self {
         self.shows = addrs.iter().map(|addr| ip(addr)).collect();
         self
     }
 
-    pub(in crate::services) fn asking(mut self, addr: &str) -> Self {
+    pub(crate) fn asking(mut self, addr: &str) -> Self {
         self.request = Request::Addresses(vec![ip(addr)]);
         self
     }
 
-    pub(in crate::services) fn deleting(mut self) -> Self {
+    pub(crate) fn deleting(mut self) -> Self {
         self.deleting = true;
         self
     }
 
-    pub(in crate::services) fn with_uid(mut self, uid: &str) -> Self {
+    pub(crate) fn with_uid(mut self, uid: &str) -> Self {
         self.uid = Arc::from(uid);
         self
     }
 
-    pub(in crate::services) fn of_class(mut self, class: &str) -> Self {
+    pub(crate) fn of_class(mut self, class: &str) -> Self {
         self.class = Some(Arc::from(class));
         self
     }
 
-    pub(in crate::services) fn with_families(mut self, families: &[Family]) -> Self {
+    pub(crate) fn with_families(mut self, families: &[Family]) -> Self {
         self.families = families.to_vec();
         self
     }

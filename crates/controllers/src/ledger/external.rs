@@ -11,11 +11,11 @@ use std::{
 
 use landfall_ipam::PoolName;
 
-use super::{decide::serves_namespace, world::World};
-use crate::{ledger::ForeignAddress, object::ObjectKey};
+use super::{Change, ForeignAddress, Ledger};
+use crate::{cluster::Cluster, object::ObjectKey};
 
 /// A Service that lists addresses, by its name and uid.
-pub(super) type Lister = (ObjectKey, Arc<str>);
+pub(crate) type Lister = (ObjectKey, Arc<str>);
 /// Services that list an address, by address.
 type Listed = BTreeMap<IpAddr, BTreeSet<Lister>>;
 
@@ -32,17 +32,6 @@ pub(super) struct Externals {
     told: BTreeMap<Lister, Vec<IpAddr>>,
     /// Namespaces whose addresses must be judged again.
     dirty: BTreeSet<String>,
-}
-
-/// The result of judging the addresses that a namespace lists.
-#[derive(Debug, Default)]
-pub(super) struct Weighed {
-    /// Addresses that count now and did not before, or the other way round.
-    pub changed: Vec<IpAddr>,
-    /// Services with addresses that do not count.
-    pub refused: BTreeMap<Lister, Vec<IpAddr>>,
-    /// Whether a Service that had such addresses has none any more.
-    pub relieved: bool,
 }
 
 impl Externals {
@@ -79,48 +68,58 @@ impl Externals {
         self.dirty.extend(self.listed.keys().cloned());
     }
 
+    /// Every Service that lists an address, whether it counts or not.
+    pub(super) fn listing(&self, addr: IpAddr) -> impl Iterator<Item = &ObjectKey> {
+        let listers = self.listed.values().filter_map(move |listed| listed.get(&addr));
+        listers.flatten().map(|(key, _)| key)
+    }
+
     /// Whether a Service was not told yet that these of its addresses do not count.
-    pub(super) fn is_news(&mut self, who: &Lister, addrs: &[IpAddr]) -> bool {
+    fn is_news(&mut self, who: &Lister, addrs: &[IpAddr]) -> bool {
         let before = self.told.insert(who.clone(), addrs.to_vec());
         before.as_deref() != Some(addrs)
     }
+}
 
-    /// How many addresses count for the quota of a namespace, except those it has claims on.
-    pub(super) fn count(&self, quota: &(PoolName, String)) -> usize {
-        self.in_quota.get(quota).map_or(0, BTreeSet::len)
+impl Ledger {
+    /// Every Service that lists an address in `spec.externalIPs`, rightly or not.
+    pub(crate) fn listing(&self, addr: IpAddr) -> impl Iterator<Item = &ObjectKey> {
+        self.externals.listing(addr)
     }
 
-    /// Every address of a pool that is listed and does not count, with a Service that lists it.
-    pub(super) fn refused<'a>(
-        &'a self,
-        world: &'a World,
-    ) -> impl Iterator<Item = (IpAddr, &'a ObjectKey)> {
-        self.listed.iter().flat_map(move |(namespace, listed)| {
-            let counted = self.counted.get(namespace);
+    /// How many addresses of a pool a namespace has, or is about to have, by claims or because it lists
+    /// them in `spec.externalIPs`.
+    pub(crate) fn count_with_external(&self, pool: &PoolName, namespace: &str) -> usize {
+        let quota = (pool.clone(), namespace.to_owned());
+        let listed = self.externals.in_quota.get(&quota).map_or(0, BTreeSet::len);
+        self.count(pool, namespace).saturating_add(listed)
+    }
+
+    /// Every address of a pool that is listed in `spec.externalIPs` and does not count, with a Service
+    /// that lists it.
+    pub(crate) fn external_ignored(&self) -> impl Iterator<Item = (IpAddr, &ObjectKey)> {
+        self.externals.listed.iter().flat_map(move |(namespace, listed)| {
+            let counted = self.externals.counted.get(namespace);
             let counts = move |addr: &IpAddr| counted.is_some_and(|all| all.contains(addr));
             let open = listed.iter().filter(move |(addr, _)| !counts(addr));
-            let known = open.filter(|(addr, _)| world.ledger.book.pool_of(**addr).is_some());
+            let known = open.filter(|(addr, _)| self.book.pool_of(**addr).is_some());
             known.filter_map(|(addr, services)| Some((*addr, &services.first()?.0)))
         })
     }
-}
 
-impl World {
-    /// Judges the addresses of all namespaces that are marked.
-    pub(super) fn weigh_externals(&mut self) -> Weighed {
-        let mut weighed = Weighed::default();
+    /// Judges the addresses in `spec.externalIPs` of all namespaces whose rights may have changed.
+    pub(crate) fn weigh_externals(&mut self, cluster: &Cluster) {
         for namespace in std::mem::take(&mut self.externals.dirty) {
-            self.weigh(&namespace, &mut weighed);
+            self.weigh(cluster, &namespace);
         }
-        weighed
     }
 
-    fn weigh(&mut self, namespace: &str, weighed: &mut Weighed) {
+    fn weigh(&mut self, cluster: &Cluster, namespace: &str) {
         let listed = self.externals.listed.get(namespace).cloned().unwrap_or_default();
         let mut counted = BTreeSet::new();
         let mut in_quota: BTreeMap<PoolName, BTreeSet<IpAddr>> = BTreeMap::new();
         for addr in listed.keys() {
-            let covering = self.pools_in_order();
+            let covering = cluster.pools_in_order();
             let mut covering = covering.filter(|view| view.covers(*addr)).peekable();
             if covering.peek().is_none() {
                 // No pool gives it, so it blocks no Service.
@@ -128,23 +127,23 @@ impl World {
                 continue;
             }
             let right = covering.find(|view| {
-                let limit = self.limit_of(&view.name, namespace);
-                let held = self.ledger.count(&view.name, namespace);
+                let limit = cluster.limit_of(&view.name, namespace);
+                let held = self.count(&view.name, namespace);
                 let held = held.saturating_add(in_quota.get(&view.name).map_or(0, BTreeSet::len));
                 let room = limit.is_none_or(|limit| {
-                    self.ledger.counts(&view.name, namespace, *addr)
+                    self.counts(&view.name, namespace, *addr)
                         || held < usize::try_from(limit).unwrap_or(usize::MAX)
                 });
-                room && serves_namespace(self, view, namespace).is_ok()
+                room && cluster.serves_namespace(view, namespace).is_ok()
             });
             if let Some(view) = right {
                 counted.insert(*addr);
-                if !self.ledger.counts(&view.name, namespace, *addr) {
+                if !self.counts(&view.name, namespace, *addr) {
                     in_quota.entry(view.name.clone()).or_default().insert(*addr);
                 }
             }
         }
-        self.replace_counted(namespace, &listed, counted, in_quota, weighed);
+        self.replace_counted(namespace, &listed, counted, in_quota);
     }
 
     fn replace_counted(
@@ -153,7 +152,6 @@ impl World {
         listed: &Listed,
         counted: BTreeSet<IpAddr>,
         in_quota: BTreeMap<PoolName, BTreeSet<IpAddr>>,
-        weighed: &mut Weighed,
     ) {
         self.externals.in_quota.retain(|(_, of), _| of != namespace);
         let in_quota = in_quota.into_iter();
@@ -163,21 +161,20 @@ impl World {
         let of_namespace = |foreign_address: &ForeignAddress| matches!(foreign_address, ForeignAddress::External(key, _) if key.namespace() == namespace);
         for addr in before.union(&counted) {
             let old: Vec<_> =
-                self.ledger.outside.of(addr).filter(|who| of_namespace(who)).cloned().collect();
+                self.outside.of(addr).filter(|who| of_namespace(who)).cloned().collect();
             for foreign_address in old {
-                self.ledger.outside.remove(addr, &foreign_address);
+                self.outside.remove(addr, &foreign_address);
             }
             let services = listed.get(addr).into_iter().flatten();
             for (key, uid) in services.filter(|_| counted.contains(addr)) {
-                self.ledger
-                    .outside
-                    .insert(*addr, ForeignAddress::External(key.clone(), uid.clone()));
+                self.outside.insert(*addr, ForeignAddress::External(key.clone(), uid.clone()));
             }
-            weighed.changed.push(*addr);
+            self.outside_changed(*addr);
         }
+        let mut refused: BTreeMap<Lister, Vec<IpAddr>> = BTreeMap::new();
         for (addr, services) in listed.iter().filter(|(addr, _)| !counted.contains(addr)) {
             for service in services {
-                weighed.refused.entry(service.clone()).or_default().push(*addr);
+                refused.entry(service.clone()).or_default().push(*addr);
             }
         }
         if !counted.is_empty() {
@@ -185,7 +182,14 @@ impl World {
         }
         let told = self.externals.told.len();
         let elsewhere = |who: &Lister| who.0.namespace() != namespace;
-        self.externals.told.retain(|who, _| elsewhere(who) || weighed.refused.contains_key(who));
-        weighed.relieved |= self.externals.told.len() < told;
+        self.externals.told.retain(|who, _| elsewhere(who) || refused.contains_key(who));
+        if self.externals.told.len() < told {
+            self.tell(Change::ExternalRelieved);
+        }
+        for (who, addrs) in refused {
+            if self.externals.is_news(&who, &addrs) {
+                self.tell(Change::ExternalIgnored(who, addrs));
+            }
+        }
     }
 }

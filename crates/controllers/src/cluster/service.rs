@@ -1,18 +1,55 @@
-//! Small views of Services and pools, with only what the planner needs.
+//! One view per Service, with a facet for each thing that a planner may need of it.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::core::Selector;
-use landfall_api::{
-    IPGroupStatus, Quota,
-    kube_vip::{Leases, PoolMap, Scope},
-};
-use landfall_ipam::{Family, Pool, PoolName, Refusal, Terms};
+use landfall_api::HolderKind;
+use landfall_ipam::{Family, PoolName, Refusal, Terms};
 
-use super::classes::Classes;
-use crate::object::{ObjectKey, Version};
+pub(crate) use self::read::{balancer, read};
+use crate::{
+    ledger::HolderEntry,
+    object::{ObjectKey, Version},
+};
+
+mod kube_vip;
+mod read;
+mod request;
+#[cfg(test)]
+mod tests;
+
+/// A Service, of any type. One without any facet is not kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServiceView {
+    pub key: ObjectKey,
+    pub uid: Arc<str>,
+    pub version: Version,
+    pub deleting: bool,
+    /// Set if it is of type `LoadBalancer`.
+    pub balancer: Option<Box<Balancer>>,
+    /// Its `spec.externalIPs`.
+    pub external: Vec<IpAddr>,
+    /// Its `ClusterIPs`, except those in the range of a `ServiceCIDR`.
+    pub cluster_ips: Vec<IpAddr>,
+    /// Marks that replaced operators left on it, or we when it was of type `LoadBalancer`.
+    pub leftover: Option<Box<Leftover>>,
+}
+
+impl ServiceView {
+    /// Whether no planner needs anything of it.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.balancer.is_none()
+            && self.external.is_empty()
+            && self.cluster_ips.is_empty()
+            && self.leftover.is_none()
+    }
+
+    /// The addresses in its status, which no user can write. Only one of type `LoadBalancer` has any.
+    pub(crate) fn in_status(&self) -> &[IpAddr] {
+        self.balancer.as_ref().map(|balancer| balancer.in_status()).unwrap_or_default()
+    }
+}
 
 /// The addresses that a Service asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -60,10 +97,10 @@ pub(crate) enum Place {
     Annotation,
 }
 
-/// A Service of type `LoadBalancer`: the minimum the planner needs of it.
+/// A Service of type `LoadBalancer`: the minimum that allocation needs of it.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "as many as a Service can say")]
-pub(crate) struct ServiceView {
+pub(crate) struct Balancer {
     pub key: ObjectKey,
     pub uid: Arc<str>,
     pub version: Version,
@@ -125,7 +162,7 @@ pub(crate) struct Plain {
     pub marked: bool,
 }
 
-impl ServiceView {
+impl Balancer {
     /// The addresses in its status, which no user can write.
     pub(crate) fn in_status(&self) -> &[IpAddr] {
         match self.place {
@@ -153,19 +190,28 @@ impl ServiceView {
         }
     }
 
+    /// The entry that names it in a claim, as it is known now.
+    pub(crate) fn holder_entry(&self) -> HolderEntry {
+        HolderEntry {
+            uid: Some(self.uid.clone()),
+            class: self.class.clone(),
+            seen: Some(self.version),
+            terms: self.terms.clone(),
+            asked_pools: self.pools.clone().filter(|_| !self.pools_left).unwrap_or_default(),
+            ..HolderEntry::new(HolderKind::Service, self.key.clone())
+        }
+    }
+
     /// The shown addresses that are among these, in the Service's own order.
     pub(crate) fn shown_of(&self, addrs: &[IpAddr]) -> Vec<IpAddr> {
         self.shows.iter().copied().filter(|shown| addrs.contains(shown)).collect()
     }
 }
 
-/// A Service, of any type, with marks that a replaced operator left, or that we wrote when it was of
-/// type `LoadBalancer`.
+/// The marks on a Service of any type that a replaced operator left, or that we wrote when it was of type
+/// `LoadBalancer`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Leftover {
-    pub uid: Arc<str>,
-    pub version: Version,
-    pub deleting: bool,
+pub(crate) struct Leftover {
     /// The other finalizers, if it has any of a replaced operator.
     pub finalizers: Option<Vec<String>>,
     /// Whether it shows addresses in an annotation though it is no longer a `LoadBalancer`.
@@ -178,7 +224,7 @@ pub(super) struct Leftover {
 
 /// The possible owner of a finalizer that many operators use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FinalizerOwner {
+pub(crate) struct FinalizerOwner {
     /// The program that may have set it.
     pub setter: Setter,
     /// Whether other marks on the Service show that an operator like ours served it.
@@ -187,154 +233,9 @@ pub(super) struct FinalizerOwner {
 
 /// The program that may have set a finalizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Setter {
+pub(crate) enum Setter {
     /// The one that serves Services of this class.
     Class(Option<Arc<str>>),
     /// The one that served it before: it is no longer a `LoadBalancer` and has no class.
     Former,
-}
-
-/// The watches that pools come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PoolSource {
-    IpGroups,
-    /// Keys of the `ConfigMap` of kube-vip's cloud provider.
-    ConfigMap,
-}
-
-impl PoolSource {
-    pub(crate) const ALL: [Self; 2] = [Self::IpGroups, Self::ConfigMap];
-}
-
-/// Which pools are asked for a Service that names none: those of the first rank in which a pool is
-/// meant for it, and no others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Rank {
-    /// Meant for its namespace alone.
-    OfNamespace,
-    Usual,
-    /// For Services that no earlier rank serves.
-    Fallback,
-    /// Only for Services that name it.
-    OnRequest,
-}
-
-/// A pool: its addresses and the Services it serves.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PoolView {
-    pub name: PoolName,
-    pub source: PoolSource,
-    /// The object's own name, without its kind.
-    pub object: Arc<str>,
-    pub uid: Arc<str>,
-    pub version: Version,
-    pub generation: Option<i64>,
-    /// The pool, or its errors, one per part.
-    pub pool: Result<Pool, Vec<String>>,
-    pub namespaces: Option<Selector>,
-    /// The namespaces that it names, if it does.
-    pub scope: Option<Scope>,
-    pub services: Option<Selector>,
-    pub classes: Classes,
-    pub rank: Rank,
-    /// Whether Services that it is meant for are served from pools of a later rank if it gives nothing.
-    /// Those pools publish in the same place: a full pool must not change which program announces.
-    pub falls_back: bool,
-    /// Where addresses are published on the Services that it serves.
-    pub place: Place,
-    /// Which families it leaves to DHCP.
-    pub leases: Leases,
-    /// The network interface on which its addresses are announced; an empty name leaves the choice to
-    /// the announcing program. `None` means that of the namespace.
-    pub own_interface: Option<Arc<str>>,
-    /// The other settings of its `ConfigMap`.
-    pub map: Option<Arc<PoolMap>>,
-    pub quota: Option<Quota>,
-    /// How long the address of a deleted Service waits for a new Service of its name.
-    pub retain_for: Option<Duration>,
-    /// Fields that are set and that this version ignores.
-    pub ignored: Vec<&'static str>,
-    /// A short form of its ranges, unless `segment` is all there is.
-    pub ranges: Option<String>,
-    /// Entries of its lists that cannot be read and are ignored.
-    pub unreadable: Vec<String>,
-    /// Parts of its definition that are probably mistakes, though it is usable.
-    pub warnings: Vec<String>,
-    /// Its current status, if it has one.
-    pub status: Option<IPGroupStatus>,
-}
-
-impl PoolView {
-    /// A pool without addresses that serves every Service.
-    pub(crate) fn empty(
-        name: PoolName,
-        source: PoolSource,
-        object: Arc<str>,
-        uid: Arc<str>,
-    ) -> Self {
-        Self {
-            name,
-            source,
-            object,
-            uid,
-            version: Version::default(),
-            generation: None,
-            pool: Err(Vec::new()),
-            namespaces: None,
-            scope: None,
-            services: None,
-            classes: Classes::default(),
-            rank: Rank::Usual,
-            falls_back: false,
-            place: Place::Status,
-            leases: Leases::No,
-            own_interface: None,
-            map: None,
-            quota: None,
-            retain_for: None,
-            ignored: Vec::new(),
-            ranges: None,
-            unreadable: Vec::new(),
-            warnings: Vec::new(),
-            status: None,
-        }
-    }
-
-    /// Whether it gives the same addresses to the same Services as the other. A status write keeps the
-    /// generation; pools without a generation are compared.
-    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
-        match (self.generation, other.generation) {
-            (Some(one), Some(another)) => self.uid == other.uid && one == another,
-            (None, None) => *self == Self { version: self.version, ..other.clone() },
-            (Some(_), None) | (None, Some(_)) => false,
-        }
-    }
-
-    /// Whether it contains an address.
-    pub(crate) fn covers(&self, addr: IpAddr) -> bool {
-        self.pool.as_ref().is_ok_and(|pool| pool.contains(addr))
-    }
-
-    /// The network interface for the addresses that it gives to a namespace.
-    pub(crate) fn interface(&self, namespace: &str) -> Option<&str> {
-        match &self.own_interface {
-            Some(own) => Some(own.as_ref()).filter(|name| !name.is_empty()),
-            None => self.map.as_ref()?.interface(namespace),
-        }
-    }
-}
-
-/// The watches that foreign addresses come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ForeignKind {
-    Nodes,
-    ApiServers,
-    ExternalIps,
-    VirtualIps,
-    ClusterIps,
-}
-
-impl ForeignKind {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Nodes, Self::ApiServers, Self::ExternalIps, Self::VirtualIps, Self::ClusterIps];
 }

@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use landfall_api::keys;
 use landfall_ipam::{Family, PoolName, Refusal};
 
-use super::{super::view::Request, IPGROUP};
+use super::Request;
+use crate::ledger::object::IPGROUP;
 
 /// The expected form of a requested address.
 const AN_ADDRESS: &str = "an address such as 10.0.0.5 or fd00::5";

@@ -1,29 +1,29 @@
-//! How the simulated API server carries out the calls of operators.
+//! How the simulated API server carries out the calls of the allocator.
 
 use std::net::IpAddr;
 
 use landfall_ipam::Family;
 
 use super::{
-    super::super::{
-        effect::{Answer, Effect},
-        view::{Place, Request, ServiceView},
-        wish::may_release,
-    },
-    Change, Cluster, Stored, backwards,
+    effect::{Answer, Effect},
+    wish::may_release,
 };
 use crate::{
     call::Failure,
-    ledger::{self, Claim, HolderEntry, Then, Write},
-    object::{ObjectKey, Version},
+    cluster::{
+        Seen,
+        service::{Balancer, Place, Request},
+    },
+    ledger::{self, Claim, HolderEntry, Then},
+    sim::{ApiServer, Stored},
 };
 
-impl Cluster {
+impl ApiServer {
     /// Carries out a call as the API server would. A release is two calls; `read` is the first one's result.
-    pub(in crate::services::tests::sim) fn call(
+    pub(in crate::services) fn call(
         &mut self,
         effect: &Effect,
-        read: Option<&[ServiceView]>,
+        read: Option<&[Balancer]>,
     ) -> Result<Answer, Failure> {
         match effect {
             Effect::Claim { write, .. } => self.write(write).map(Answer::Ledger),
@@ -35,58 +35,15 @@ impl Cluster {
                 let live = read.and_then(<[_]>::first).cloned();
                 let live =
                     live.map(|live| if *annotated { live } else { live.without_annotation() });
-                self.release(claim, holder, then, live.as_ref()).map(Answer::Ledger)
+                self.release_after(claim, holder, then, live.as_ref()).map(Answer::Ledger)
             }
-            Effect::LookAtService { key, .. } => Ok(self.answer(key)),
+            Effect::LookAtService { key, known } => {
+                let gone = || Some(Seen::NoService(key.clone(), (*known)?));
+                Ok(Answer::Seen(self.seen_service(key).or_else(gone)))
+            }
             Effect::PoolStatus { pool, version, status, .. } => {
-                let next = Version(self.version + 1);
-                match self.pools.get_mut(pool) {
-                    Some(view) if view.version == *version => {
-                        view.status = Some(status.clone());
-                        view.version = next;
-                        let view = view.clone();
-                        self.version += 1;
-                        self.history.push(Change::Pool(Box::new(view.clone())));
-                        Ok(Answer::Pool(Box::new(view)))
-                    }
-                    Some(_) => Err(Failure::Conflict),
-                    None => Err(Failure::NotFound),
-                }
-            }
-        }
-    }
-
-    /// Carries out a call about a claim.
-    fn write(&mut self, write: &Write) -> Result<ledger::Answer, Failure> {
-        let addr = write.addr();
-        let known = self.claims.get(&addr);
-        match write {
-            Write::Take { .. } if known.is_some() => Err(Failure::Exists),
-            Write::Take { claim } => {
-                self.writes.push("take");
-                Ok(ledger::Answer::Claim(self.put_claim(claim.clone())))
-            }
-            Write::Touch { claim } => {
-                let before = known.ok_or(Failure::NotFound)?;
-                if before.version != claim.version {
-                    return Err(Failure::Conflict);
-                }
-                let back = backwards(before, claim.services());
-                self.wrongs.extend(back.map(|key: ObjectKey| format!("{key} seen backwards")));
-                self.writes.push("touch");
-                Ok(ledger::Answer::Claim(self.put_claim(claim.clone())))
-            }
-            Write::Expire { uid, version, .. } => {
-                let claim = known.ok_or(Failure::NotFound)?;
-                if claim.version != *version || claim.uid != *uid {
-                    return Err(Failure::Conflict);
-                }
-                self.writes.push("expire");
-                self.delete_claim(addr);
-                Ok(ledger::Answer::Released { by: None })
-            }
-            Write::Read { .. } => {
-                Ok(known.cloned().map_or(ledger::Answer::NoClaim, ledger::Answer::Claim))
+                let view = self.write_pool_status(pool, *version, status.clone())?;
+                Ok(Answer::Seen(Some(Seen::Pool(Box::new(view)))))
             }
         }
     }
@@ -113,7 +70,7 @@ impl Cluster {
                 stored.view.conditions.clone_from(conditions);
                 self.store(stored);
                 self.writes.push("publish");
-                Ok(self.answer(key))
+                Ok(Answer::Seen(self.seen_service(key)))
             }
             Effect::Annotate { key, uid, version, addrs, .. } => {
                 let mut stored = self.service_at(key, uid, *version)?;
@@ -139,14 +96,14 @@ impl Cluster {
                 stored.view.label_missing = false;
                 self.store(stored);
                 self.writes.push("annotate");
-                Ok(self.answer(key))
+                Ok(Answer::Seen(self.seen_service(key)))
             }
             Effect::Retract { key, uid, version, conditions } => {
                 let mut stored = self.service_at(key, uid, *version)?;
                 stored.view.conditions.clone_from(conditions);
                 self.store(stored);
                 self.writes.push("retract");
-                Ok(self.answer(key))
+                Ok(Answer::Seen(self.seen_service(key)))
             }
             Effect::CleanUp { key, uid, version, marks, .. } => {
                 let mut stored = self.service_at(key, uid, *version)?;
@@ -158,7 +115,7 @@ impl Cluster {
                     stored.view.shows.clear();
                 }
                 self.store(Stored { finalizer: false, ..stored });
-                let answer = self.answer(key);
+                let answer = Answer::Seen(self.seen_service(key));
                 if goes {
                     self.delete_service(key.as_str());
                 }
@@ -171,14 +128,7 @@ impl Cluster {
         }
     }
 
-    /// The Service, if it still has that uid and version.
-    fn service_at(&self, key: &ObjectKey, uid: &str, version: Version) -> Result<Stored, Failure> {
-        let stored = self.services.get(key).cloned().ok_or(Failure::NotFound)?;
-        let same = stored.view.version == version && *stored.view.uid == *uid;
-        if same { Ok(stored) } else { Err(Failure::Conflict) }
-    }
-
-    fn show(&mut self, service: &mut ServiceView, addrs: &[IpAddr]) {
+    fn show(&mut self, service: &mut Balancer, addrs: &[IpAddr]) {
         let taken = self.taken_unasked(service, addrs);
         self.wrongs.extend(taken.map(|addr| format!("{addr} taken from {}", service.key)));
         service.shows = addrs.to_vec();
@@ -186,7 +136,7 @@ impl Cluster {
 
     /// An address that a Service would lose by showing these, though a claim names it and it agrees with all
     /// holders that share it.
-    fn taken_unasked(&self, service: &ServiceView, next: &[IpAddr]) -> Option<IpAddr> {
+    fn taken_unasked(&self, service: &Balancer, next: &[IpAddr]) -> Option<IpAddr> {
         let rightly = |addr: &IpAddr| {
             let claim = self.claims.get(addr);
             claim.is_some_and(|claim| {
@@ -208,36 +158,21 @@ impl Cluster {
     }
 
     /// The second half of a release, after `live` was read.
-    fn release(
+    fn release_after(
         &mut self,
         known: &Claim,
         holder: &HolderEntry,
         then: &Then,
-        live: Option<&ServiceView>,
+        live: Option<&Balancer>,
     ) -> Result<ledger::Answer, Failure> {
         let marked = |stored: &Stored| stored.leftover().is_some_and(|left| left.marked);
         if self.services.get(&holder.key).is_some_and(marked) || !may_release(live, holder, known) {
             return Ok(ledger::Answer::Kept);
         }
-        let addr = known.addr;
-        let claim = self.claims.get(&addr).ok_or(Failure::NotFound)?;
-        if claim.version != known.version || claim.uid != known.uid {
-            return Err(Failure::Conflict);
-        }
         let gone = self
             .services
             .get(&holder.key)
             .is_none_or(|stored| holder.uid.as_ref().is_some_and(|old| *old != stored.view.uid));
-        let then = match then {
-            Then::RetainIfGone(_) if !gone => &Then::Free,
-            Then::Free | Then::Reserve(_) | Then::RetainIfGone(_) => then,
-        };
-        let Some(left) = then.leaves(known, holder) else {
-            self.writes.push("release");
-            self.delete_claim(addr);
-            return Ok(ledger::Answer::Released { by: None });
-        };
-        self.writes.push(if left.services().is_empty() { "release" } else { "leave" });
-        Ok(ledger::Answer::Claim(self.put_claim(left)))
+        self.release(known, holder, then, gone)
     }
 }

@@ -1,0 +1,91 @@
+//! Starts one watch for each kind that some planner needs.
+
+use std::{collections::BTreeSet, future::Future, pin::Pin};
+
+use futures::future::join_all;
+use tokio::sync::mpsc;
+
+use super::{
+    Kind, News,
+    watch::{self, PoolMapPlace},
+};
+use crate::{Context, kinds};
+
+type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Watches these kinds until the receiver is gone. The watches are registered with `context.readiness` at
+/// once, not when the future is first polled, so that the process never looks ready too early.
+pub(crate) fn watch_all(
+    context: &Context,
+    kinds: &BTreeSet<Kind>,
+    map: &PoolMapPlace,
+    news: &mpsc::Sender<News>,
+) -> impl Future<Output = ()> + use<> {
+    let wanted = |kind| kinds.contains(&kind);
+    let client = || context.client.clone();
+    let news = || news.clone();
+    let register = |name| context.readiness.register(name);
+    let mut all: Vec<Watch> = Vec::new();
+    // Claims are listed before their possible holders: the other way round, a claim made in between would
+    // seem to have no holder. The ranges of `ClusterIPs` come before Services as well: addresses that they
+    // cover need not be remembered per Service.
+    let mut before_services: Vec<Watch> = Vec::new();
+    let mut before_holders: Vec<Watch> = Vec::new();
+    if wanted(Kind::Claims) {
+        let listed = register("ips");
+        before_services.push(Box::pin(listed.subscribe()));
+        before_holders.push(Box::pin(listed.subscribe()));
+        all.push(Box::pin(watch::claims(client(), news(), listed)));
+    }
+    if wanted(Kind::ServiceRanges) {
+        let (served, asking) = kinds::built_in(client(), kinds::SERVICE_CIDRS);
+        let listed = register("servicecidrs");
+        before_services.push(Box::pin(listed.subscribe()));
+        all.push(Box::pin(asking));
+        all.push(Box::pin(watch::service_ranges(client(), served, news(), listed)));
+    }
+    if wanted(Kind::Services) {
+        let services = watch::services(client(), news(), register("services"));
+        all.push(after(before_services, services));
+    }
+    if wanted(Kind::VirtualIps) {
+        let name = kinds::VIRTUAL_IPS;
+        let (served, definition) = kinds::watch(client(), name, register(name));
+        let listed = register("virtualips");
+        all.push(Box::pin(definition));
+        all.push(after(before_holders, watch::virtual_ips(client(), served, news(), listed)));
+    }
+    if wanted(Kind::Mappings) {
+        let name = kinds::MAPPINGS;
+        let (served, definition) = kinds::watch(client(), name, register(name));
+        let listed = register("groupsegmentmappings");
+        all.push(Box::pin(definition));
+        all.push(Box::pin(watch::mappings(client(), served, news(), listed)));
+    }
+    if wanted(Kind::IpGroups) {
+        all.push(Box::pin(watch::pools(client(), news(), register("ipgroups"))));
+    }
+    if wanted(Kind::PoolMap) {
+        all.push(Box::pin(watch::pool_map(client(), map, news(), register("configmaps"))));
+    }
+    if wanted(Kind::Namespaces) {
+        all.push(Box::pin(watch::namespaces(client(), news(), register("namespaces"))));
+    }
+    if wanted(Kind::Nodes) {
+        all.push(Box::pin(watch::nodes(client(), news(), register("nodes"))));
+    }
+    if wanted(Kind::ApiServers) {
+        all.push(Box::pin(watch::api_servers(client(), news(), register("endpointslices"))));
+    }
+    async {
+        join_all(all).await;
+    }
+}
+
+/// A watch that begins after others have listed.
+fn after(others: Vec<Watch>, watch: impl Future<Output = ()> + Send + 'static) -> Watch {
+    Box::pin(async {
+        join_all(others).await;
+        watch.await;
+    })
+}

@@ -1,0 +1,7 @@
+//! The simulated API server of the tests, once for all systems. Each system adds how its calls are carried
+//! out.
+
+pub(crate) use self::api_server::{ApiServer, Foreign, KINDS, Kind, Stored};
+
+mod api_server;
+pub(crate) mod fixtures;
