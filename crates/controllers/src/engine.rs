@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 pub use self::metrics::Metrics;
-pub(crate) use self::{desk::Desk, lanes::Lane};
+pub(crate) use self::{any::AnyPlanner, lanes::Lane};
 use self::{
-    desk::{Done, Job},
+    any::{AnyCall, AnyPlan, Done},
     lanes::{Lanes, Next},
 };
 use crate::{
@@ -35,7 +35,7 @@ use crate::{
     store::Watched,
 };
 
-mod desk;
+mod any;
 mod lanes;
 mod metrics;
 
@@ -183,7 +183,7 @@ pub(crate) struct Tools {
 /// Runs planners until `stop`, or until all sources of news have ended. Earlier planners come first in
 /// every round.
 pub(crate) async fn run(
-    planners: Vec<Box<dyn Desk>>,
+    planners: Vec<Box<dyn AnyPlanner>>,
     shared: Shared,
     tools: Tools,
     mut news: mpsc::Receiver<News>,
@@ -224,7 +224,7 @@ pub(crate) async fn run(
 enum Ended {
     Effect {
         /// The place of its planner.
-        desk: usize,
+        planner: usize,
         lane: Lane,
         report: Done,
         /// What was known of its object when it was sent.
@@ -235,7 +235,7 @@ enum Ended {
 }
 
 struct Engine {
-    desks: Vec<Box<dyn Desk>>,
+    planners: Vec<Box<dyn AnyPlanner>>,
     shared: Shared,
     tools: Tools,
     lanes: Lanes<Job>,
@@ -250,9 +250,9 @@ struct Engine {
 }
 
 impl Engine {
-    fn new(desks: Vec<Box<dyn Desk>>, shared: Shared, tools: Tools) -> Self {
+    fn new(planners: Vec<Box<dyn AnyPlanner>>, shared: Shared, tools: Tools) -> Self {
         Self {
-            desks,
+            planners,
             shared,
             leading: tools.leadership.is_leader(),
             rewinds: tools.history.rewinds(),
@@ -270,10 +270,10 @@ impl Engine {
     }
 
     /// Lets every planner take a step.
-    fn each(&mut self, step: impl Fn(&mut dyn Desk, Lent<'_>)) {
+    fn each(&mut self, step: impl Fn(&mut dyn AnyPlanner, Lent<'_>)) {
         let now = self.now();
-        for desk in &mut self.desks {
-            step(desk.as_mut(), self.shared.lend(now));
+        for planner in &mut self.planners {
+            step(planner.as_mut(), self.shared.lend(now));
         }
     }
 
@@ -281,7 +281,7 @@ impl Engine {
         self.leading = leading;
         if leading {
             info!("leading: planning begins");
-            self.each(|desk, lent| desk.reconsider_all(lent));
+            self.each(|planner, lent| planner.reconsider_all(lent));
         } else {
             info!("standing by: planning ends");
         }
@@ -299,66 +299,53 @@ impl Engine {
     /// Tells every planner of changes.
     fn tell(&mut self, changes: &[Change]) {
         for change in changes {
-            self.each(|desk, lent| desk.changed(lent, change));
+            self.each(|planner, lent| planner.changed(lent, change));
         }
         self.catch_up();
     }
 
     /// Lets every planner take in what others changed in the ledger.
     fn catch_up(&mut self) {
-        for place in 0..self.desks.len() {
-            let now = self.now();
-            let Some(desk) = self.desks.get_mut(place) else { continue };
-            let out = desk.catch_up(place, self.shared.lend(now));
-            let name = desk.name();
-            self.queue(name, out);
+        let now = self.now();
+        for (place, planner) in self.planners.iter_mut().enumerate() {
+            let out = planner.catch_up(self.shared.lend(now));
+            queue(&mut self.lanes, place, planner.name(), out);
         }
     }
 
     fn plan(&mut self) {
         let changes = self.shared.settle();
         self.tell(&changes);
-        for place in 0..self.desks.len() {
-            let now = self.now();
-            let Some(desk) = self.desks.get_mut(place) else { continue };
-            if !self.shared.has_listed(desk.kinds()) {
+        let now = self.now();
+        for (place, planner) in self.planners.iter_mut().enumerate() {
+            if !self.shared.has_listed(planner.kinds()) {
                 continue;
             }
             let began = Instant::now();
-            let out = desk.plan(place, self.shared.lend(now));
-            self.tools.metrics.planned(desk.name(), began.elapsed());
+            let out = planner.plan(self.shared.lend(now));
+            self.tools.metrics.planned(planner.name(), began.elapsed());
             if !out.effects.is_empty() {
-                debug!(controller = desk.name(), effects = out.effects.len(), "planned");
+                debug!(controller = planner.name(), effects = out.effects.len(), "planned");
             }
-            let name = desk.name();
-            self.queue(name, out);
+            queue(&mut self.lanes, place, planner.name(), out);
         }
         self.catch_up();
     }
 
-    fn queue(&mut self, planner: &'static str, out: Plan<Job>) {
-        for job in out.effects {
-            self.lanes.push(job.call.lane(), job.call.rank(), job);
-        }
-        for event in out.events {
-            self.lanes.push_event(planner, event);
-        }
-        self.tools.metrics.dropped(self.lanes.take_dropped());
-    }
-
     /// Sends as many waiting effects as may be in flight.
     fn send(&mut self) {
+        self.tools.metrics.dropped(self.lanes.take_dropped());
         while let Some(next) = self.lanes.pop() {
             let (client, leadership) = (self.tools.client.clone(), self.tools.leadership.clone());
             // A task is aligned more strictly than malloc does by itself. glibc hands out the cut-off
             // remainder before the task is freed (sourceware's bug 30723): its room then fits no other
             // task, and 8 KB were lost with each call. Boxed, the task is small.
             match next {
-                Next::Effect(lane, Job { desk, call }) => {
+                Next::Effect(lane, Job { planner, call }) => {
                     let known = self.known_of(call.floor());
                     self.calls.spawn(Box::pin(async move {
                         let report = call.send(&client, &leadership).await;
-                        Ended::Effect { desk, lane, report, known }
+                        Ended::Effect { planner, lane, report, known }
                     }));
                 }
                 Next::Event(planner, event) => {
@@ -389,9 +376,9 @@ impl Engine {
                 let result = result.as_ref().map_or_else(Failure::label, |()| DONE);
                 self.tools.metrics.called(planner, "event", result);
             }
-            Some(Ended::Effect { desk, lane, report, known }) => {
+            Some(Ended::Effect { planner, lane, report, known }) => {
                 self.lanes.ended(lane);
-                self.report(desk, report, known);
+                self.report(planner, report, known);
             }
         }
     }
@@ -400,29 +387,29 @@ impl Engine {
     /// another history is dropped: everything starts again.
     fn report(&mut self, place: usize, mut report: Done, known: Known) {
         let now = self.now();
-        let Some(desk) = self.desks.get(place) else { return };
+        let Some(planner) = self.planners.get(place) else { return };
         // A version that cannot be read proves nothing.
         let found = report.version().filter(|version| *version != Version::default());
         let answered = |found: Version| self.tools.history.answered(report.label(), known, found.0);
         if !found.is_none_or(answered) {
             return;
         }
-        report.log(desk.name(), &self.tools.metrics);
+        report.log(planner.name(), &self.tools.metrics);
         if let Some(seen) = report.take_seen() {
             let changes = self.shared.learn(seen);
             self.tell(&changes);
         }
-        if let Some(desk) = self.desks.get_mut(place) {
-            let out = desk.reported(place, self.shared.lend(now), report);
-            let name = desk.name();
-            self.queue(name, out);
+        if let Some(planner) = self.planners.get_mut(place) {
+            let out = planner.reported(self.shared.lend(now), report);
+            queue(&mut self.lanes, place, planner.name(), out);
         }
         self.catch_up();
     }
 
     fn next_due(&self) -> Option<Duration> {
-        let desks = self.desks.iter().filter(|desk| self.shared.has_listed(desk.kinds()));
-        let planned = desks.filter_map(|desk| desk.next_due(&self.shared)).min();
+        let planners =
+            self.planners.iter().filter(|planner| self.shared.has_listed(planner.kinds()));
+        let planned = planners.filter_map(|planner| planner.next_due(&self.shared)).min();
         let planned = planned.filter(|_| self.leading);
         let again = self.shown_at.filter(|_| self.show_again);
         planned.into_iter().chain(again.map(|at| at.saturating_add(SHOW_INTERVAL))).min()
@@ -432,11 +419,27 @@ impl Engine {
         let uptime = self.began.elapsed();
         self.show_again = self.shown_at.is_some_and(|at| uptime < at.saturating_add(SHOW_INTERVAL));
         if !self.show_again {
-            for desk in &self.desks {
-                desk.show(&self.shared);
+            for planner in &self.planners {
+                planner.show(&self.shared);
             }
             self.shown_at = Some(uptime);
         }
+    }
+}
+
+/// A call that waits for its turn, and the place of the planner that asked for it.
+struct Job {
+    planner: usize,
+    call: Box<dyn AnyCall>,
+}
+
+/// Queues what a planner asks for.
+fn queue(lanes: &mut Lanes<Job>, place: usize, name: &'static str, out: AnyPlan) {
+    for call in out.effects {
+        lanes.push(call.lane(), call.rank(), Job { planner: place, call });
+    }
+    for event in out.events {
+        lanes.push_event(name, event);
     }
 }
 

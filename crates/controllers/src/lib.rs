@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::engine::Metrics;
 use self::{
     cluster::watch_all,
-    engine::{Desk, NEWS, Tools},
+    engine::{AnyPlanner, NEWS, Tools},
     history::History,
     leadership::Leadership,
     ledger::Keeper,
@@ -71,16 +71,16 @@ pub fn run(
 ) -> impl Future<Output = ()> + use<> {
     let mut shared = Shared::default();
     // First, so that in every round the others know the ledger as it is.
-    let mut desks: Vec<Box<dyn Desk>> = vec![Box::new(Keeper)];
+    let mut planners: Vec<Box<dyn AnyPlanner>> = vec![Box::new(Keeper)];
     let mut kube_vip = KubeVip::default();
     if let Some((settings, metrics)) = controllers.services {
         kube_vip = settings.kube_vip.clone();
-        desks.push(services::desk(settings, metrics, &mut shared.ledger));
+        planners.push(services::planner(settings, metrics, &mut shared.ledger));
     }
     if let Some(orphan_grace) = controllers.migration {
-        desks.push(migration::desk(orphan_grace, &mut shared.ledger));
+        planners.push(migration::planner(orphan_grace, &mut shared.ledger));
     }
-    let kinds: BTreeSet<_> = desks.iter().flat_map(|desk| desk.kinds()).copied().collect();
+    let kinds: BTreeSet<_> = planners.iter().flat_map(|planner| planner.kinds()).copied().collect();
     let (sender, news) = mpsc::channel(NEWS);
     let watches = watch_all(context, &kinds, &kube_vip.place(), &sender);
     let tools = Tools {
@@ -90,7 +90,7 @@ pub fn run(
         history: context.history.clone(),
         metrics: context.metrics.clone(),
     };
-    let engine = engine::run(desks, shared, tools, news, stop);
+    let engine = engine::run(planners, shared, tools, news, stop);
     async {
         tokio::select! {
             () = watches => {}

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use self::planner::Planner;
-use crate::{engine::Desk, ledger::Ledger};
+use crate::{engine::AnyPlanner, ledger::Ledger};
 
 mod apply;
 mod claim;
@@ -23,6 +23,6 @@ mod world;
 
 /// A planner that reads all changes of this ledger from now on. A claim waits for `orphan_grace` for a
 /// `VirtualIP` that was missing when we started.
-pub(crate) fn desk(orphan_grace: Duration, ledger: &mut Ledger) -> Box<dyn Desk> {
+pub(crate) fn planner(orphan_grace: Duration, ledger: &mut Ledger) -> Box<dyn AnyPlanner> {
     Box::new(Planner::new(orphan_grace, ledger))
 }

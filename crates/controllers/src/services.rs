@@ -17,7 +17,7 @@ pub use self::{
 pub use crate::cluster::classes::Classes;
 use crate::{
     cluster::{Change, Cluster, Kind},
-    engine::{self, Desk, Lent, Plan, Report},
+    engine::{self, AnyPlanner, Lent, Plan, Report},
     ledger::Ledger,
 };
 
@@ -46,7 +46,11 @@ struct Allocator {
 }
 
 /// An allocator that reads all changes of this ledger from now on.
-pub(crate) fn desk(settings: Settings, metrics: Metrics, ledger: &mut Ledger) -> Box<dyn Desk> {
+pub(crate) fn planner(
+    settings: Settings,
+    metrics: Metrics,
+    ledger: &mut Ledger,
+) -> Box<dyn AnyPlanner> {
     Box::new(Allocator { planner: Planner::new(settings, ledger.reader()), metrics })
 }
 

@@ -51,16 +51,17 @@ const METRICS: &[Metric] = &[
         suffix: "_total",
         kind: "counter",
         labels: "`kind`: `ips`, `services`, `ipgroups`, `configmaps`, `namespaces`, `nodes`, `endpointslices`, `servicecidrs`, `virtualips`, \
-                 `groupsegmentmappings`, `virtualips.paas.org`, `groupsegmentmappings.paas.org`, `any`",
+                 `groupsegmentmappings`, `virtualips.paas.org`, `groupsegmentmappings.paas.org`",
     },
     Metric {
         name: "landfall_calls",
         suffix: "_total",
         kind: "counter",
-        labels: "`controller`: `services`, `migration`; \
+        labels: "`controller`: `services`, `migration`, `ledger`; \
                  `effect` of `services`: `take`, `touch`, `publish`, `annotate`, `clean_up`, `retract`, `release`, `expire`, `look`, `pool_status`, \
-                 of `migration`: `status`, `finalizers`, `take`, `pass`, `end_reservation`, `release`, `copy`, `align`, `drop_copy`, `convert`, `stop_asking`, \
-                 of both: `event`; \
+                 of `migration`: `look`, `status`, `finalizers`, `take`, `pass`, `end_reservation`, `release`, `copy`, `align`, `drop_copy`, `convert`, `stop_asking`, \
+                 of `ledger`: `look`, `expire`, \
+                 of `services` and `migration`: `event`; \
                  `result`: `done`, `exists`, `conflict`, `not_found`, `refused`, `blocked`, `throttled`, `unknown`, `not_sent`",
     },
     Metric {
@@ -80,7 +81,7 @@ const METRICS: &[Metric] = &[
         name: "landfall_plan",
         suffix: "_seconds",
         kind: "histogram",
-        labels: "`controller`: `services`, `migration`",
+        labels: "`controller`: `services`, `migration`, `ledger`",
     },
     Metric { name: "landfall_allocation", suffix: "_seconds", kind: "histogram", labels: "" },
     Metric { name: "landfall_events_dropped", suffix: "_total", kind: "counter", labels: "" },

@@ -152,6 +152,16 @@ fn client() -> Client {
     Client::new(service, "default")
 }
 
+fn tools(leadership: Leadership) -> Tools {
+    Tools {
+        client: client(),
+        instance: "test".into(),
+        leadership,
+        history: History::default(),
+        metrics: Metrics::register(&mut Registry::default()),
+    }
+}
+
 struct Running {
     script: Script,
     news: mpsc::Sender<News>,
@@ -164,13 +174,7 @@ fn start(leadership: Leadership) -> Running {
     let script = Script::default();
     let (news, received) = mpsc::channel(NEWS);
     let stop = CancellationToken::new();
-    let tools = Tools {
-        client: client(),
-        instance: "test".into(),
-        leadership,
-        history: History::default(),
-        metrics: Metrics::register(&mut Registry::default()),
-    };
+    let tools = tools(leadership);
     let engine = tokio::spawn(run(
         vec![Box::new(script.clone())],
         Shared::default(),
@@ -328,15 +332,9 @@ async fn an_event_that_nobody_takes_holds_up_no_write() {
     let script = Script::default();
     let (news, received) = mpsc::channel(NEWS);
     let stop = CancellationToken::new();
-    let tools = Tools {
-        client: client(), // on which every event hangs
-        instance: "test".into(),
-        leadership: Leadership::always(),
-        history: History::default(),
-        metrics: Metrics::register(&mut Registry::default()),
-    };
-    let desk = Box::new(Teller(script.clone()));
-    let engine = run(vec![desk], Shared::default(), tools, received, stop.clone());
+    let tools = tools(Leadership::always()); // with a client on which every event hangs
+    let teller = Box::new(Teller(script.clone()));
+    let engine = run(vec![teller], Shared::default(), tools, received, stop.clone());
     let test = async {
         for _ in 0..3 {
             script.ask(&[("write", Lane::Kube, Does::Answers)]);
@@ -347,4 +345,46 @@ async fn an_event_that_nobody_takes_holds_up_no_write() {
     };
     tokio::join!(engine, test);
     assert_eq!(script.sent(), ["write"; 3]);
+}
+
+/// A planner that waits for a kind.
+struct Waiter(Script);
+
+impl Planner for Waiter {
+    const NAME: &'static str = "waiter";
+    const KINDS: &'static [Kind] = &[Kind::Nodes];
+    type Effect = Effect;
+
+    fn reported(&mut self, _: Lent<'_>, _: Report<Effect>, _: &mut Plan<Effect>) {}
+
+    fn plan(&mut self, lent: Lent<'_>, out: &mut Plan<Effect>) {
+        Planner::plan(&mut self.0, lent, out);
+    }
+
+    fn next_due(&self, _: &Cluster, _: &Ledger) -> Option<Duration> {
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_listed_stops_only_the_planners_that_need_it() {
+    let (script, waiter) = (Script::default(), Waiter(Script::default()));
+    let rounds_of_waiter = waiter.0.clone();
+    let planners: Vec<Box<dyn AnyPlanner>> = vec![Box::new(waiter), Box::new(script.clone())];
+    let (news, received) = mpsc::channel(NEWS);
+    let stop = CancellationToken::new();
+    let engine =
+        run(planners, Shared::default(), tools(Leadership::always()), received, stop.clone());
+    let test = async {
+        script.ask(&[("write", Lane::Kube, Does::Answers)]);
+        news.send(nothing()).await.unwrap();
+        script.wait_for_reports(1).await;
+        assert_eq!(rounds_of_waiter.rounds(), 0);
+        news.send(News::Nodes(Watched::ListEnds)).await.unwrap();
+        script.ask(&[("write", Lane::Kube, Does::Answers)]);
+        script.wait_for_reports(2).await;
+        assert!(rounds_of_waiter.rounds() > 0);
+        stop.cancel();
+    };
+    tokio::join!(engine, test);
 }

@@ -32,7 +32,9 @@ use crate::{
 enum Stage {
     #[default]
     Idle,
-    InFlight,
+    /// A call is in flight. Something may have changed since it was sent, and then what it read is
+    /// outdated.
+    InFlight { outdated: bool },
     /// Its Services were read for the next step.
     Read(Box<Services>),
 }
@@ -99,7 +101,7 @@ impl Planner {
         let services = match read {
             Some(Stage::Read(services)) => services,
             _ if setback.is_some_and(|setback| setback.message.is_none()) => return None,
-            Some(Stage::Idle | Stage::InFlight) | None => {
+            Some(Stage::Idle | Stage::InFlight { .. }) | None => {
                 return Some(Step::Look { target: vip.target(), copy: vip.clone_key() });
             }
         };
@@ -262,8 +264,10 @@ impl engine::Planner for Planner {
     fn reported(&mut self, lent: Lent<'_>, report: Report<Effect>, out: &mut Plan<Effect>) {
         let Report { effect: Effect { vip: key, step }, result } = report;
         let progress = self.progress.entry(key.clone()).or_default();
+        let outdated = matches!(progress.stage, Stage::InFlight { outdated: true })
+            || self.dirty.contains(&key);
         progress.stage = match &result {
-            Ok(Answer::Services(services)) => Stage::Read(services.clone()),
+            Ok(Answer::Services(services)) if !outdated => Stage::Read(services.clone()),
             Ok(_) | Err(_) => Stage::Idle,
         };
         match &result {
@@ -305,8 +309,9 @@ impl engine::Planner for Planner {
         }
         self.dirty.extend(self.absent.give_up(now));
         while let Some(key) = self.dirty.pop_first() {
-            let progress = self.progress.get(&key);
-            if progress.is_some_and(|progress| matches!(progress.stage, Stage::InFlight)) {
+            let progress = self.progress.get_mut(&key);
+            if let Some(Progress { stage: Stage::InFlight { outdated }, .. }) = progress {
+                *outdated = true;
                 continue; // its report marks it again
             }
             let step = self.next(cluster, ledger, &key, now);
@@ -315,7 +320,8 @@ impl engine::Planner for Planner {
                 step.filter(|step| !step.addr().is_some_and(|addr| ledger.is_in_flight(addr)));
             if let Some(step) = step {
                 begin(ledger, &step);
-                self.progress.entry(key.clone()).or_default().stage = Stage::InFlight;
+                self.progress.entry(key.clone()).or_default().stage =
+                    Stage::InFlight { outdated: false };
                 out.effects.push(Effect { vip: key, step });
             } else {
                 self.tidy(&key);

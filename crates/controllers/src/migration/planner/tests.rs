@@ -316,3 +316,28 @@ fn a_claim_that_passed_on_is_nobodys_to_wait_for() {
     assert_eq!(rig.next_due(), None);
     assert_eq!(rig.plan(now(400)), []);
 }
+
+#[test]
+fn what_was_read_before_a_change_is_read_again() {
+    let mut rig = known(vip(5));
+    let looks = |rig: &mut Rig| {
+        let mut out = Plan::default();
+        rig.planner.plan(rig.shared.lend(now(1)), &mut out);
+        out.effects
+    };
+    for (case, planned_since) in [("planned since", true), ("not planned since", false)] {
+        let look = looks(&mut rig).pop().unwrap();
+        assert_eq!(look.label(), "look", "{case}");
+        // The target of the VirtualIP changes after it was read.
+        rig.hear(News::Services(Watched::Gone(ObjectKey::new("shop", "web"), Version(9))));
+        if planned_since {
+            assert_eq!(looks(&mut rig), [], "{case}: the call is in flight");
+        }
+        rig.report(look, Ok(Answer::Services(Box::default())), now(1));
+        let again = looks(&mut rig);
+        assert_eq!(again.iter().map(Effect::label).collect::<Vec<_>>(), ["look"], "{case}");
+        for look in again {
+            rig.report(look, Err(Failure::NotSent), now(1));
+        }
+    }
+}

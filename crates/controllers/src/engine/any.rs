@@ -15,23 +15,20 @@ use crate::{
 };
 
 /// A planner of any type, see [`Planner`].
-pub(crate) trait Desk: Send {
+pub(crate) trait AnyPlanner: Send {
     fn name(&self) -> &'static str;
     fn kinds(&self) -> &'static [Kind];
     fn changed(&mut self, lent: Lent<'_>, change: &Change);
-    fn catch_up(&mut self, place: usize, lent: Lent<'_>) -> Plan<Job>;
-    fn reported(&mut self, place: usize, lent: Lent<'_>, report: Done) -> Plan<Job>;
+    fn catch_up(&mut self, lent: Lent<'_>) -> AnyPlan;
+    fn reported(&mut self, lent: Lent<'_>, report: Done) -> AnyPlan;
     fn reconsider_all(&mut self, lent: Lent<'_>);
-    fn plan(&mut self, place: usize, lent: Lent<'_>) -> Plan<Job>;
+    fn plan(&mut self, lent: Lent<'_>) -> AnyPlan;
     fn next_due(&self, shared: &Shared) -> Option<Duration>;
     fn show(&self, shared: &Shared);
 }
 
-/// A call that waits for its turn, and the place of the planner that asked for it.
-pub(crate) struct Job {
-    pub desk: usize,
-    pub call: Box<dyn AnyCall>,
-}
+/// The calls and events that a planner asks for.
+pub(crate) type AnyPlan = Plan<Box<dyn AnyCall>>;
 
 /// A call of any type, see [`Call`].
 pub(crate) trait AnyCall: Send {
@@ -76,7 +73,7 @@ impl Done {
     }
 }
 
-impl<P: Planner> Desk for P {
+impl<P: Planner> AnyPlanner for P {
     fn name(&self) -> &'static str {
         P::NAME
     }
@@ -89,29 +86,29 @@ impl<P: Planner> Desk for P {
         Planner::changed(self, lent, change);
     }
 
-    fn catch_up(&mut self, place: usize, lent: Lent<'_>) -> Plan<Job> {
+    fn catch_up(&mut self, lent: Lent<'_>) -> AnyPlan {
         let mut out = Plan::default();
         Planner::catch_up(self, lent, &mut out);
-        jobs(place, out)
+        of_any_type(out)
     }
 
-    fn reported(&mut self, place: usize, lent: Lent<'_>, report: Done) -> Plan<Job> {
+    fn reported(&mut self, lent: Lent<'_>, report: Done) -> AnyPlan {
         let mut out = Plan::default();
         // Reports come back to the planner that asked for the call, so the type is always right.
         if let Ok(report) = report.0.any().downcast() {
             Planner::reported(self, lent, *report, &mut out);
         }
-        jobs(place, out)
+        of_any_type(out)
     }
 
     fn reconsider_all(&mut self, lent: Lent<'_>) {
         Planner::reconsider_all(self, lent);
     }
 
-    fn plan(&mut self, place: usize, lent: Lent<'_>) -> Plan<Job> {
+    fn plan(&mut self, lent: Lent<'_>) -> AnyPlan {
         let mut out = Plan::default();
         Planner::plan(self, lent, &mut out);
-        jobs(place, out)
+        of_any_type(out)
     }
 
     fn next_due(&self, shared: &Shared) -> Option<Duration> {
@@ -123,10 +120,9 @@ impl<P: Planner> Desk for P {
     }
 }
 
-/// The same plan with calls that wait for their turn.
-fn jobs<E: Call>(desk: usize, plan: Plan<E>) -> Plan<Job> {
-    let job = |effect| Job { desk, call: Box::new(effect) as Box<dyn AnyCall> };
-    Plan { effects: plan.effects.into_iter().map(job).collect(), events: plan.events }
+fn of_any_type<E: Call>(plan: Plan<E>) -> AnyPlan {
+    let effects = plan.effects.into_iter().map(|effect| Box::new(effect) as Box<dyn AnyCall>);
+    Plan { effects: effects.collect(), events: plan.events }
 }
 
 impl<E: Call> AnyCall for E {
