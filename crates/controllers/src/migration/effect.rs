@@ -121,21 +121,9 @@ impl Step {
     }
 
     /// The address whose claim it writes.
-    pub(super) const fn addr(&self) -> Option<IpAddr> {
-        match self {
-            Self::Take { claim }
-            | Self::Pass { claim }
-            | Self::EndReservation { claim }
-            | Self::Release { claim, .. } => Some(claim.addr),
-            Self::Look { .. }
-            | Self::Status { .. }
-            | Self::Finalizers { .. }
-            | Self::Copy { .. }
-            | Self::Align { .. }
-            | Self::DropCopy { .. }
-            | Self::Convert { .. }
-            | Self::StopAsking { .. } => None,
-        }
+    pub(super) fn addr(&self) -> Option<IpAddr> {
+        let released = if let Self::Release { claim, .. } = self { Some(claim.addr) } else { None };
+        released.or_else(|| self.write().map(|write| write.addr()))
     }
 
     /// The write of a claim, unless it is a release.

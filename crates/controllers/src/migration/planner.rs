@@ -23,7 +23,7 @@ use crate::{
     cluster::{Change, Cluster, Kind, virtual_ip::VirtualIpView},
     engine::{self, Lent, Now, Plan, Report},
     index::Index,
-    ledger::{self, Change as LedgerChange, Claim, HolderEntry, HolderRef, Ledger, Reader, Then},
+    ledger::{self, Change as LedgerChange, Claim, HolderRef, Ledger, Reader, Then, Write},
     object::ObjectKey,
 };
 
@@ -340,30 +340,17 @@ fn address(vip: &VirtualIpView) -> Option<IpAddr> {
     vip.status.address().and_then(|text| text.parse().ok())
 }
 
-/// The claim that a step releases, and its holder.
-fn released(step: &Step) -> Option<(&Claim, &HolderEntry)> {
-    let Step::Release { claim, .. } = step else { return None };
-    Some((claim, claim.holders().first()?))
-}
-
 /// Marks the claim that a step writes as in flight.
 fn begin(ledger: &mut Ledger, step: &Step) {
-    match step {
-        Step::Take { claim } => drop(ledger.take(claim.clone())),
-        Step::Pass { claim } | Step::EndReservation { claim } => drop(ledger.touch(claim.clone())),
-        Step::Release { .. } => {
-            if let Some((claim, holder)) = released(step) {
-                ledger.give_up(claim, holder, &Then::Free);
-            }
-        }
-        Step::Look { .. }
-        | Step::Status { .. }
-        | Step::Finalizers { .. }
-        | Step::Copy { .. }
-        | Step::Align { .. }
-        | Step::DropCopy { .. }
-        | Step::Convert { .. }
-        | Step::StopAsking { .. } => {}
+    match step.write() {
+        Some(Write::Take { claim }) => drop(ledger.take(claim)),
+        Some(Write::Touch { claim }) => drop(ledger.touch(claim)),
+        Some(Write::Expire { .. } | Write::Read { .. }) | None => {}
+    }
+    if let Step::Release { claim, .. } = step
+        && let Some(holder) = claim.holders().first()
+    {
+        ledger.give_up(claim, holder, &Then::Free);
     }
 }
 

@@ -27,3 +27,5 @@ mod stage;
 mod takeover;
 #[cfg(test)]
 mod texts;
+#[cfg(test)]
+mod watches;
