@@ -15,6 +15,7 @@ use landfall_ipam::{AddrSet, Book, Pool, PoolName};
 
 pub(crate) use self::{
     claim::{Claim, HolderEntry, HolderRef, Reservation, Tenure},
+    compare::Showing,
     external::Lister,
     foreign::ForeignAddress,
     in_flight::{Outcome, Phase},
@@ -32,6 +33,7 @@ use crate::{
 };
 
 mod claim;
+mod compare;
 mod external;
 mod foreign;
 mod in_flight;

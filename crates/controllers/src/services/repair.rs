@@ -1,12 +1,9 @@
 //! Compares the ledger with Services in both directions, as they are known. Pure; changes nothing.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::net::IpAddr;
 
-use landfall_api::{Finding, HolderKind, Use, text};
-use landfall_ipam::{ClaimFact, Family, HolderFact, PoolName, Violation, check};
+use landfall_api::{Finding, HolderKind, text};
+use landfall_ipam::{Family, PoolName};
 
 use super::{
     decide::{is_known, with_terms},
@@ -14,7 +11,7 @@ use super::{
 };
 use crate::{
     cluster::service::{Balancer, Leftover},
-    ledger::{Claim, HolderEntry, Tenure},
+    ledger::{Claim, HolderEntry, HolderRef, Showing},
     object::ObjectKey,
 };
 
@@ -32,36 +29,21 @@ pub(super) struct Found {
 
 /// All inconsistencies. During work in progress some are there by design.
 pub(super) fn findings(world: World<'_>) -> Vec<Found> {
-    let mut names = BTreeMap::new();
-    let claims: Vec<_> =
-        world.ledger.claims().filter_map(|claim| claim_fact(world, claim, &mut names)).collect();
-    let holders: Vec<_> = world
-        .cluster
-        .balancers()
-        .map(|service| world.as_here(service))
-        .filter(|service| is_ours(world, service))
-        .map(|service| holder_fact(world, service, &mut names))
-        .collect();
-    let violations = check(&claims, &holders);
-    let doubled: BTreeSet<_> = violations
-        .iter()
-        .filter(|violation| matches!(violation, Violation::SharedWithoutConsent(..)))
-        .map(|violation| parts(violation).0)
-        .collect();
-    // A Service that shows an address together with others has no claim on it: that is one finding.
-    let said_otherwise = |violation: &Violation| matches!(violation, Violation::ShownWithoutClaim(addr, _) if doubled.contains(addr));
-    let violations = violations.iter().filter(|violation| !said_otherwise(violation));
-    let compared = violations.map(|violation| {
-        let (addr, ids) = parts(violation);
-        let keys = ids.into_iter().filter_map(|id| names.get(id).cloned()).collect();
-        let pool = world.ledger.pool_of(addr);
-        Found {
-            finding: violation.into(),
-            addr: Some(addr),
-            keys,
-            pool,
-            text: text::violation(HolderKind::Service, violation),
-        }
+    let services = world.cluster.balancers().map(|service| world.as_here(service));
+    let services = services.filter(|service| is_ours(world, service));
+    let of_services = |claim: &Claim| claim.is_of_services() && !world.is_a_virtual_ips(claim.addr);
+    let is_former = |holder: &HolderEntry| {
+        let now = world.cluster.balancer(&holder.key);
+        now.is_some_and(|service| !holder.is(service))
+    };
+    let showing = services.map(|service| showing(world, service));
+    let mismatches = world.ledger.compare(showing, of_services, is_former).into_iter();
+    let compared = mismatches.map(|mismatch| Found {
+        finding: (&mismatch.violation).into(),
+        addr: Some(mismatch.addr),
+        keys: mismatch.keys,
+        pool: world.ledger.pool_of(mismatch.addr),
+        text: text::violation(HolderKind::Service, &mismatch.violation),
     });
     let leftovers = world.cluster.services.keys().filter(|key| {
         let finalizers =
@@ -113,17 +95,6 @@ fn several_shown(world: World<'_>, service: &Balancer) -> Vec<Found> {
     found.collect()
 }
 
-fn parts(violation: &Violation) -> (IpAddr, Vec<&str>) {
-    match violation {
-        Violation::ClaimedTwice(addr) | Violation::HeldByNobody(addr) => (*addr, Vec::new()),
-        Violation::ShownWithoutClaim(addr, id)
-        | Violation::HolderGone(addr, id)
-        | Violation::NeverShown(addr, id)
-        | Violation::ShownTwice(addr, id) => (*addr, vec![id]),
-        Violation::SharedWithoutConsent(addr, one, other) => (*addr, vec![one, other]),
-    }
-}
-
 /// Whether the Service is served here.
 fn is_ours(world: World<'_>, service: &Balancer) -> bool {
     let claimed = world.claims_naming(service).next().is_some();
@@ -131,13 +102,8 @@ fn is_ours(world: World<'_>, service: &Balancer) -> bool {
     claimed || (of_class && !service.ingress_has_hostname)
 }
 
-fn holder_fact(
-    world: World<'_>,
-    service: Balancer,
-    names: &mut BTreeMap<String, ObjectKey>,
-) -> HolderFact {
-    let id = format!("Service {}", service.key);
-    names.insert(id.clone(), service.key.clone());
+/// The addresses that a Service shows and that it may have a claim on.
+fn showing(world: World<'_>, service: Balancer) -> Showing {
     // An address outside every pool and the ledger belongs to another program.
     let known = |addr: &IpAddr| is_known(world, *addr);
     // An address that only its user wrote is a request.
@@ -148,41 +114,7 @@ fn holder_fact(
             || world.notes.contested.contains(addr, &service.key)
     };
     let shows = service.shows.iter().copied().filter(known).filter(held).collect();
-    let namespace = service.key.namespace().to_owned();
+    let holder = HolderRef::service(&service.key);
     let terms = with_terms(world, service).terms.as_deref().cloned();
-    HolderFact { id, shows, namespace, terms }
-}
-
-/// A claim, unless it is not for Services.
-fn claim_fact(
-    world: World<'_>,
-    claim: &Claim,
-    names: &mut BTreeMap<String, ObjectKey>,
-) -> Option<ClaimFact> {
-    let addr = claim.addr;
-    if !claim.is_of_services() || world.is_a_virtual_ips(addr) {
-        return None;
-    }
-    match &claim.tenure {
-        Tenure::Other(_) => None,
-        Tenure::Nobody(_) => Some(ClaimFact { addr, holders: Vec::new(), reserved: false }),
-        Tenure::Held(holders) => {
-            let ids = holders.iter().map(|holder| {
-                let id = name_of(world, holder);
-                names.insert(id.clone(), holder.key.clone());
-                id
-            });
-            // An administrator may reserve it for no Service at all.
-            let reserved = claim.reserved.is_some() || claim.purpose == Use::Reserved;
-            Some(ClaimFact { addr, holders: ids.collect(), reserved })
-        }
-    }
-}
-
-fn name_of(world: World<'_>, holder: &HolderEntry) -> String {
-    let key = &holder.key;
-    match world.cluster.balancer(key) {
-        Some(service) if !holder.is(service) => format!("a former Service {key}"),
-        Some(_) | None => format!("Service {key}"),
-    }
+    Showing { holder, shows, terms }
 }
