@@ -198,7 +198,13 @@ pub(crate) async fn run(
         tokio::select! {
             () = stop.cancelled() => break,
             () = leadership.changed() => engine.leads(leadership.is_leader()),
-            Some(ended) = engine.calls.join_next() => engine.on_ended(ended),
+            Some(ended) = engine.calls.join_next() => {
+                engine.on_ended(ended);
+                // One round of planning for everything that ended meanwhile.
+                while let Some(ended) = engine.calls.try_join_next() {
+                    engine.on_ended(ended);
+                }
+            }
             count = news.recv_many(&mut batch, NEWS) => {
                 if count == 0 {
                     break;
