@@ -58,8 +58,11 @@ struct Progress {
 pub(super) struct Planner {
     /// Its place in the changes of the ledger.
     reader: Reader,
-    /// `VirtualIPs` to decide about.
+    /// `VirtualIPs` to decide about, because something changed.
     dirty: BTreeSet<ObjectKey>,
+    /// `VirtualIPs` to decide about, because their Services were read. What was read is outdated for those
+    /// that are dirty as well: several reports are taken in before the next plan.
+    read: BTreeSet<ObjectKey>,
     progress: BTreeMap<ObjectKey, Progress>,
     /// `VirtualIPs` by the Services that they expose and by the copies of those.
     by_service: Index<ObjectKey, ObjectKey>,
@@ -74,6 +77,7 @@ impl Planner {
         Self {
             reader: ledger.reader(),
             dirty: BTreeSet::new(),
+            read: BTreeSet::new(),
             progress: BTreeMap::new(),
             by_service: Index::default(),
             by_addr: Index::default(),
@@ -290,8 +294,13 @@ impl engine::Planner for Planner {
             out.events.push((**event).clone());
         }
         settle(lent.ledger, &step, result, lent.now);
+        let is_read = self
+            .progress
+            .get(&key)
+            .is_some_and(|progress| matches!(progress.stage, Stage::Read(_)));
         self.tidy(&key);
-        self.dirty.insert(key);
+        let due = if is_read { &mut self.read } else { &mut self.dirty };
+        due.insert(key);
     }
 
     fn reconsider_all(&mut self, lent: Lent<'_>) {
@@ -308,6 +317,14 @@ impl engine::Planner for Planner {
             }
         }
         self.dirty.extend(self.absent.give_up(now));
+        for key in std::mem::take(&mut self.read) {
+            if let Some(progress) =
+                self.progress.get_mut(&key).filter(|_| self.dirty.contains(&key))
+            {
+                progress.stage = Stage::Idle;
+            }
+            self.dirty.insert(key);
+        }
         while let Some(key) = self.dirty.pop_first() {
             let progress = self.progress.get_mut(&key);
             if let Some(Progress { stage: Stage::InFlight { outdated }, .. }) = progress {

@@ -341,3 +341,27 @@ fn what_was_read_before_a_change_is_read_again() {
         }
     }
 }
+
+/// Reports that arrive together are taken in one after the other, and planned for once.
+#[test]
+fn what_was_read_before_a_change_is_read_again_if_both_are_reported_together() {
+    let mut rig = known(vip(5));
+    let looks = |rig: &mut Rig| {
+        let mut out = Plan::default();
+        rig.planner.plan(rig.shared.lend(now(1)), &mut out);
+        out.effects
+    };
+    let changes = [
+        News::Services(Watched::Gone(ObjectKey::new("shop", "web"), Version(9))),
+        is(claim("u", 11)),
+        there(vip(12)),
+    ];
+    let mut look = looks(&mut rig).pop().unwrap();
+    for change in changes {
+        let case = format!("{change:?}");
+        rig.report(look, Ok(Answer::Services(Box::default())), now(1));
+        rig.hear(change);
+        look = looks(&mut rig).pop().unwrap();
+        assert_eq!(look.label(), "look", "{case}");
+    }
+}
