@@ -14,7 +14,7 @@ const CARGO_FUZZ: Tool = Tool { name: "cargo-fuzz", version: "0.13.2" };
 /// The packages of the random tests, and the tests' names there.
 const TESTS: &[(&str, &[&str])] = &[
     ("landfall-ipam", &["fuzz::"]),
-    ("landfall-api", &["fuzz::", "name::"]),
+    ("landfall-api", &["fuzz::", "name::", "verbatim::", "keepalived_group::"]),
     ("landfall-controllers", &["services::fuzz::"]),
 ];
 /// Meaningful words, which libFuzzer would otherwise have to find by trying.

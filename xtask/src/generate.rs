@@ -10,6 +10,7 @@ mod metrics;
 pub(crate) mod rbac;
 mod reasons;
 mod reference;
+mod verbatim;
 
 use std::{fs, io, path::Path};
 
@@ -25,6 +26,7 @@ const GENERATORS: &[Generator] = &[
     reference::files,
     || Ok(vec![reasons::file()]),
     || Ok(vec![findings::file()]),
+    || Ok(vec![verbatim::file()]),
     metrics::files,
     || Ok(vec![cli::file()]),
 ];

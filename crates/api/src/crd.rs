@@ -4,13 +4,18 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
+use serde_json::{Value, json};
 
-use crate::{GroupSegmentMapping, IP, IPGroup, VirtualIP};
+use crate::{GroupSegmentMapping, IP, IPGroup, KeepalivedGroup, VirtualIP};
 
 /// Every CRD, ready to apply, in the order of their names.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let crds = [IPGroup::crd(), IP::crd()];
-    crds.map(finish).map(|crd| with_root(crd, spec_may_be_left_out)).into()
+    let pools = [IPGroup::crd(), IP::crd()].map(|crd| (crd, json!({})));
+    let groups = (KeepalivedGroup::crd(), json!({"interface": ""}));
+    let with_spec = |(crd, spec): (_, Value)| {
+        with_root(finish(crd), |root| spec_may_be_left_out(root, spec.clone()))
+    };
+    pools.into_iter().chain([groups]).map(with_spec).collect()
 }
 
 /// The kinds of earlier releases of vip-allocator-operator, for clusters that still have objects of
@@ -41,13 +46,13 @@ fn with_root(
 }
 
 /// The originals accept objects without a spec; with the default, readers always find one.
-fn spec_may_be_left_out(root: &mut JSONSchemaProps) {
+fn spec_may_be_left_out(root: &mut JSONSchemaProps, default: Value) {
     if let Some(required) = &mut root.required {
         required.retain(|field| field != "spec");
     }
     root.required.take_if(|required| required.is_empty());
     if let Some(spec) = root.properties.as_mut().and_then(|fields| fields.get_mut("spec")) {
-        spec.default = Some(JSON(serde_json::json!({})));
+        spec.default = Some(JSON(default));
     }
 }
 
@@ -103,15 +108,30 @@ mod tests {
     #[test]
     fn the_originals_identity_is_kept() {
         let crds = crds();
-        let names: Vec<_> = crds.iter().map(|crd| crd.metadata.name.as_deref().unwrap()).collect();
-        assert_eq!(names, ["ipgroups.paas.org", "ips.paas.org"]);
-        for crd in &crds {
-            assert_eq!(crd.spec.scope, "Cluster");
+        let expected = [
+            ("ipgroups.paas.org", "Cluster", "v1", json!({}), &["ipg"][..], None),
+            ("ips.paas.org", "Cluster", "v1", json!({}), &[], None),
+            (
+                "keepalivedgroups.redhatcop.redhat.io",
+                "Namespaced",
+                "v1alpha1",
+                json!({"interface": ""}),
+                &[],
+                Some(&["interface"][..]),
+            ),
+        ];
+        assert_eq!(crds.len(), expected.len());
+        for (crd, (name, scope, version_name, default, short, required)) in
+            crds.iter().zip(expected)
+        {
+            assert_eq!(crd.metadata.name.as_deref(), Some(name));
+            assert_eq!(crd.spec.scope, scope);
             assert_eq!(crd.spec.names.categories.as_deref(), Some(&["landfall".to_owned()][..]));
+            assert_eq!(crd.spec.names.short_names.clone().unwrap_or_default(), short, "{name}");
             let [version] = &crd.spec.versions[..] else { panic!("one version") };
             assert_eq!(
                 (version.name.as_str(), version.served, version.storage),
-                ("v1", true, true)
+                (version_name, true, true)
             );
             assert!(version.subresources.as_ref().unwrap().status.is_some());
             let root = version.schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
@@ -120,11 +140,10 @@ mod tests {
                 "an object without a spec is as good as the originals'"
             );
             let spec = &root.properties.as_ref().unwrap()["spec"];
-            assert_eq!(spec.default, Some(JSON(serde_json::json!({}))));
-            assert_eq!(spec.required, None, "an empty spec too");
+            assert_eq!(spec.default, Some(JSON(default)));
+            let required = required.map(|fields| fields.iter().map(ToString::to_string).collect());
+            assert_eq!(spec.required, required, "{name}");
         }
-        assert_eq!(crds[0].spec.names.short_names.as_deref(), Some(&["ipg".to_owned()][..]));
-        assert_eq!(crds[1].spec.names.short_names, None);
     }
 
     #[test]

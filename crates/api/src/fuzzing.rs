@@ -9,7 +9,17 @@ use k8s_openapi::{api::core::v1::ServiceSpec, apimachinery::pkg::apis::meta::v1:
 use landfall_ipam::{AddrBlock, AddrRange, AddrSet, Book, Family, PoolName, clash, fuzzing};
 use serde_json::Value;
 
-use crate::{HolderKind::Service, IPGroupSpec, convert, kube_vip::PoolMap, name, text};
+use crate::{
+    HolderKind::Service,
+    IPGroupSpec, KeepalivedGroupSpec,
+    announce::AnnounceRequest,
+    convert,
+    keepalived_group::{Device, Layout},
+    keys,
+    kube_vip::PoolMap,
+    name, text,
+    verbatim::{self, ReadLines},
+};
 
 /// The longest text that may be said about a text of any length.
 const LONGEST_PROBLEM: usize = 4096;
@@ -132,4 +142,84 @@ fn named(text: &str) -> AddrSet {
 
 fn ends_in_0_or_255(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V4(addr) if matches!(addr.octets(), [.., 0 | 255]))
+}
+
+/// The lines of a group: each that is accepted is a keyword of the list and a value without anything that means
+/// something else in keepalived's configuration, and reads back as itself.
+pub fn verbatim(config: &BTreeMap<String, String>) {
+    let read = verbatim::of_group(config);
+    lines(&read, verbatim::OF_GROUPS);
+    for line in read.lines.iter() {
+        assert!(config.contains_key(line.keyword.name), "{line}");
+        assert_eq!(line.keyword.takes.read(&line.value).as_ref(), Some(&line.value));
+    }
+}
+
+/// The annotations of a Service: the same for its lines, and its group is one or is refused by its own words.
+pub fn announce_request(group: &str, spread: &str, config: &str) {
+    let annotations = [
+        (keys::ANNOTATION_KEEPALIVED_GROUP, group),
+        (keys::ANNOTATION_SPREAD_VIPS, spread),
+        (keys::ANNOTATION_VERBATIM_CONFIG, config),
+    ];
+    let annotations =
+        annotations.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let read = AnnounceRequest::read(&annotations);
+    match read.group {
+        Some(Ok(name)) => assert_eq!(name.to_string(), group),
+        Some(Err(problem)) => assert!(problem.to_string().len() < LONGEST_PROBLEM, "{problem}"),
+        None => unreachable!("a group is asked for"),
+    }
+    assert_eq!(read.spread, spread == "true");
+    lines(&read.lines, verbatim::OF_SERVICES);
+}
+
+/// The spec of a group is refused with the fields concerned, or becomes settings that can be rendered.
+pub fn keepalived_group(spec: Value) {
+    let Ok(spec) = serde_json::from_value::<KeepalivedGroupSpec>(spec) else { return };
+    match spec.settings() {
+        Err(problems) => {
+            assert!(!problems.is_empty());
+            for problem in problems {
+                let text = problem.to_string();
+                assert!(text.starts_with(problem.field) && text.len() < LONGEST_PROBLEM, "{text}");
+            }
+        }
+        Ok(settings) => {
+            for node in spec.interfaces.keys().map(String::as_str).chain(["other"]) {
+                match settings.device(node) {
+                    Device::Towards(address) => assert!(!address.is_loopback()),
+                    Device::Named(name) => {
+                        let plain = |letter: char| {
+                            letter.is_ascii_alphanumeric() || "._+-".contains(letter)
+                        };
+                        assert!((1..16).contains(&name.len()) && name.chars().all(plain), "{name}");
+                    }
+                }
+            }
+            assert!(!settings.router_ids().any(|id| id == 0));
+            if let Layout::Slots(slots) = &settings.layout {
+                assert!((1..=64).contains(&slots.count));
+                assert!(settings.router_ids().count() >= usize::from(slots.count));
+                assert_eq!(slots.advert_interval.as_millis() % 10, 0);
+                assert_eq!(settings.lines.get("vrrp_version"), None);
+            }
+            assert!(settings.metrics_port > 0);
+            let (v4, v6) = settings.multicast_groups();
+            assert!(v4.is_multicast() && v6.is_multicast());
+        }
+    }
+    let read = serde_json::to_value(&spec).and_then(serde_json::from_value::<KeepalivedGroupSpec>);
+    assert_eq!(read.ok().as_ref(), Some(&spec));
+}
+
+fn lines(read: &ReadLines, allowed: &[verbatim::Keyword]) {
+    for line in read.lines.iter() {
+        assert!(allowed.iter().any(|keyword| keyword == line.keyword), "{line}");
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || " ._:-".contains(letter);
+        assert!(line.value.chars().all(plain), "{line}");
+    }
+    for problem in &read.refused {
+        assert!(problem.to_string().len() < LONGEST_PROBLEM, "{problem}");
+    }
 }

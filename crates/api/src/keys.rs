@@ -61,6 +61,19 @@ pub const FINALIZER_CLOUD_PROVIDER: &str = "service.kubernetes.io/load-balancer-
 /// Class of the Services that kube-vip announces, unless it is told another.
 pub const CLASS_KUBE_VIP: &str = "kube-vip.io/kube-vip-class";
 
+/// Annotation on a Service: the `KeepalivedGroup` that announces it, as `namespace/name`.
+pub const ANNOTATION_KEEPALIVED_GROUP: &str = "keepalived-operator.redhat-cop.io/keepalivedgroup";
+/// Annotation on a Service: `true` gives each of its addresses an instance and a preferred node of its own.
+pub const ANNOTATION_SPREAD_VIPS: &str = "keepalived-operator.redhat-cop.io/spreadvips";
+/// Annotation on a Service: lines for its instances, a JSON object with texts as values.
+pub const ANNOTATION_VERBATIM_CONFIG: &str = "keepalived-operator.redhat-cop.io/verbatimconfig";
+/// Label on all that belongs to a `KeepalivedGroup`: name of the group.
+pub const LABEL_KEEPALIVED_GROUP: &str = "keepalivedGroup";
+/// Port of the metrics of a `KeepalivedGroup` that sets none.
+pub const DEFAULT_METRICS_PORT: i32 = 9650;
+/// Slots of a `KeepalivedGroup` that sets none.
+pub const DEFAULT_SLOTS: i32 = 8;
+
 /// An annotation that holds a sharing key, and how its Service consents to share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SharingKey {
@@ -141,6 +154,17 @@ pub const CONDITION_CONSISTENT: &str = "Consistent";
 
 /// Condition on an `IPGroup`: it has addresses that other pools have as well.
 pub const CONDITION_OVERLAPS: &str = "Overlaps";
+
+/// Condition on a `KeepalivedGroup`: part of it does not work as it should.
+pub const CONDITION_DEGRADED: &str = "Degraded";
+/// Condition on a `KeepalivedGroup`, known from keepalived-operator: the group is rendered as it is written.
+pub const CONDITION_RECONCILE_SUCCESS: &str = "ReconcileSuccess";
+/// Condition on a `KeepalivedGroup`, known from keepalived-operator: the group cannot be rendered.
+pub const CONDITION_RECONCILE_ERROR: &str = "ReconcileError";
+/// The reason of [`CONDITION_RECONCILE_SUCCESS`], in the spelling of keepalived-operator.
+pub const REASON_RECONCILED: &str = "LastReconcileCycleSucceded";
+/// The reason of [`CONDITION_RECONCILE_ERROR`].
+pub const REASON_NOT_RECONCILED: &str = "LastReconcileCycleFailed";
 
 /// Priority of an `IPGroup` that sets none.
 pub const DEFAULT_PRIORITY: i32 = landfall_ipam::Pool::DEFAULT_PRIORITY;
@@ -257,6 +281,21 @@ pub const WORDS: &[Word] = &[
         "`\"true\"`: no pool of kube-vip's `ConfigMap` serves the Service.",
     ),
     word(
+        "Service annotation",
+        ANNOTATION_KEEPALIVED_GROUP,
+        "The `KeepalivedGroup` that announces the Service, as `namespace/name`. It wins over `announce` of the pool.",
+    ),
+    word(
+        "Service annotation",
+        ANNOTATION_SPREAD_VIPS,
+        "`\"true\"`: each address of the Service has a VRRP instance and a preferred node of its own. Without effect in groups with `vrrp`, which spread all addresses.",
+    ),
+    word(
+        "Service annotation",
+        ANNOTATION_VERBATIM_CONFIG,
+        "Lines for the VRRP instances of the Service, a JSON object such as `{\"track_src_ip\": \"\"}`, by keywords of a [closed list](verbatim.md).",
+    ),
+    word(
         "Service label",
         LABEL_IMPLEMENTATION,
         "`kube-vip` where the Service shows its addresses in kube-vip's annotation.",
@@ -274,7 +313,7 @@ pub const WORDS: &[Word] = &[
     word(
         "Service condition",
         CONDITION_ANNOUNCED,
-        "`True` when the addresses are announced to the network; otherwise why not.",
+        "`True` when a node holds the addresses and announces them, with its name; otherwise why not, and the nearest fix.",
     ),
     word(
         "Service finalizer",
@@ -316,6 +355,31 @@ pub const WORDS: &[Word] = &[
         "IPGroup condition",
         CONDITION_OVERLAPS,
         "`True` while other pools have some of its addresses, with their names. Not set otherwise.",
+    ),
+    word(
+        "KeepalivedGroup condition",
+        CONDITION_READY,
+        "`True` when the group can announce; otherwise what is wrong with it.",
+    ),
+    word(
+        "KeepalivedGroup condition",
+        CONDITION_DEGRADED,
+        "`True` while part of the group does not work as it should, such as a node that is silent or a line that is refused, with the part's name.",
+    ),
+    word(
+        "KeepalivedGroup condition",
+        CONDITION_RECONCILE_SUCCESS,
+        "`True` when the group is carried out as it is written, else `False`. Known from keepalived-operator.",
+    ),
+    word(
+        "KeepalivedGroup condition",
+        CONDITION_RECONCILE_ERROR,
+        "`True` when the group cannot be carried out as it is written, with the error, else `False`. Known from keepalived-operator.",
+    ),
+    word(
+        "Pod, ConfigMap and PodMonitor label",
+        LABEL_KEEPALIVED_GROUP,
+        "Name of the `KeepalivedGroup` in the same namespace that the object belongs to.",
     ),
     word(
         "VirtualIP annotation",

@@ -4,6 +4,7 @@
 //! written for users, because it becomes the CRDs' text and `docs/reference`.
 #![warn(missing_docs)]
 
+pub mod announce;
 pub mod condition;
 pub mod convert;
 pub mod crd;
@@ -14,11 +15,14 @@ pub mod group_segment_mapping;
 pub mod holder;
 pub mod ip;
 pub mod ipgroup;
+pub mod keepalived_group;
 pub mod keys;
 pub mod kube_vip;
 pub mod name;
+pub mod problem;
 mod schema;
 pub mod text;
+pub mod verbatim;
 pub mod virtualip;
 
 pub use crd::{crds, legacy_crds};
@@ -30,4 +34,8 @@ pub use ipgroup::{
     Announce, FamilyCount, IPGroup, IPGroupSpec, IPGroupStatus, Quota, WaitingService,
     hours_minutes_seconds,
 };
+pub use keepalived_group::{
+    GroupName, GroupSettings, KeepalivedGroup, KeepalivedGroupSpec, KeepalivedGroupStatus,
+};
+pub use problem::Problem;
 pub use virtualip::{VirtualIP, VirtualIPSpec, VirtualIPStatus};

@@ -13,30 +13,45 @@ use kube::core::{Message, Reason, Rule};
 /// blanks around each.
 const LONGEST_ENTRY: u32 = 96;
 
-/// Schema of a list whose entries are addresses, CIDRs or ranges.
-///
-/// The order of a range's ends is not checked here: CEL cannot compare addresses, and the pool's
-/// `Ready` condition says it. The two ends are written out because `all` over the parts of a split
-/// costs more than the API server allows.
+/// Schema of a list of addresses to give out, whose entries are addresses, CIDRs or ranges.
 pub(crate) fn address_set(max_items: u32) -> schemars::Schema {
+    let special = serde_json::json!({
+        "rule": NO_SPECIAL_ADDRESS,
+        "messageExpression": "'must hold no address that a Service cannot have (unspecified, \
+                              loopback, multicast, broadcast), as \"' + self + '\" does'",
+    });
+    address_list(max_items, &[address_block(), special])
+}
+
+/// Schema of a list whose entries are any addresses, CIDRs or ranges.
+pub(crate) fn address_blocks(max_items: u32) -> schemars::Schema {
+    address_list(max_items, &[address_block()])
+}
+
+fn address_list(max_items: u32, rules: &[serde_json::Value]) -> schemars::Schema {
     schemars::json_schema!({
         "type": "array",
         "maxItems": max_items,
         "items": {
             "type": "string",
             "maxLength": LONGEST_ENTRY,
-            "x-kubernetes-validations": [{
-                "rule": "isIP(self.trim()) || isCIDR(self.trim()) || (self.split('-').size() == 2 \
-                         && isIP(self.split('-')[0].trim()) && isIP(self.split('-')[1].trim()) \
-                         && ip(self.split('-')[0].trim()).family() == ip(self.split('-')[1].trim()).family())",
-                "messageExpression": "'must be an address (10.0.0.5), a CIDR (10.0.0.0/28) or a \
-                                      range of one family (10.0.0.5-10.0.0.9), not \"' + self + '\"'",
-            }, {
-                "rule": NO_SPECIAL_ADDRESS,
-                "messageExpression": "'must hold no address that a Service cannot have (unspecified, \
-                                      loopback, multicast, broadcast), as \"' + self + '\" does'",
-            }],
+            "x-kubernetes-validations": rules,
         },
+    })
+}
+
+/// The rule of one entry.
+///
+/// The order of a range's ends is not checked here: CEL cannot compare addresses, and the pool's
+/// `Ready` condition says it. The two ends are written out because `all` over the parts of a split
+/// costs more than the API server allows.
+fn address_block() -> serde_json::Value {
+    serde_json::json!({
+        "rule": "isIP(self.trim()) || isCIDR(self.trim()) || (self.split('-').size() == 2 \
+                 && isIP(self.split('-')[0].trim()) && isIP(self.split('-')[1].trim()) \
+                 && ip(self.split('-')[0].trim()).family() == ip(self.split('-')[1].trim()).family())",
+        "messageExpression": "'must be an address (10.0.0.5), a CIDR (10.0.0.0/28) or a \
+                              range of one family (10.0.0.5-10.0.0.9), not \"' + self + '\"'",
     })
 }
 

@@ -7,6 +7,8 @@
 
 mod columns;
 mod compatibility;
+mod keepalived;
+mod keywords;
 mod legacy;
 mod original;
 mod validation;

@@ -6,85 +6,84 @@ use std::time::Duration;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::discovery::ApiResource;
 use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP};
-use landfall_testkit::{ControlPlane, wait};
+use landfall_testkit::wait;
 use proptest::{
     collection::vec, option, prelude::*, strategy::ValueTree as _, test_runner::TestRunner,
 };
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 /// The group under which the original's schemas lie beside ours.
 const GROUP: &str = "original.example";
 const NAMESPACE: &str = "original";
 
-/// The schema of `spec` of each kind, as the original has it, and whether `spec` is required.
-fn originals() -> [(ApiResource, bool, Value, bool); 4] {
+/// A kind as the original has it.
+pub(crate) struct Original {
+    pub(crate) resource: ApiResource,
+    pub(crate) namespaced: bool,
+    /// The schema of `spec`.
+    pub(crate) spec: Value,
+    pub(crate) spec_required: bool,
+}
+
+fn originals() -> [Original; 4] {
     let text = || json!({"type": "string"});
     let texts = || json!({"type": "array", "items": {"type": "string"}});
     [
-        (
-            ApiResource::erase::<IPGroup>(&()),
-            false,
-            json!({
+        Original {
+            resource: ApiResource::erase::<IPGroup>(&()),
+            namespaced: false,
+            spec: json!({
                 "type": "object",
                 "required": ["excludedIPs", "segment"],
                 "properties": {"excludedIPs": texts(), "segment": text()},
             }),
-            false,
-        ),
-        (ApiResource::erase::<IP>(&()), false, json!({"type": "object"}), false),
-        (
-            ApiResource::erase::<GroupSegmentMapping>(&()),
-            false,
-            json!({
+            spec_required: false,
+        },
+        Original {
+            resource: ApiResource::erase::<IP>(&()),
+            namespaced: false,
+            spec: json!({"type": "object"}),
+            spec_required: false,
+        },
+        Original {
+            resource: ApiResource::erase::<GroupSegmentMapping>(&()),
+            namespaced: false,
+            spec: json!({
                 "type": "object",
                 "required": ["excludedIPs", "keepalivedGroup", "segment"],
                 "properties": {
                     "excludedIPs": texts(), "keepalivedGroup": text(), "segment": text(),
                 },
             }),
-            true,
-        ),
-        (
-            ApiResource::erase::<VirtualIP>(&()),
-            true,
-            json!({
+            spec_required: true,
+        },
+        Original {
+            resource: ApiResource::erase::<VirtualIP>(&()),
+            namespaced: true,
+            spec: json!({
                 "type": "object",
                 "required": ["service"],
                 "properties": {"ip": text(), "service": text()},
             }),
-            true,
-        ),
+            spec_required: true,
+        },
     ]
 }
 
 /// One kind of both programs.
-struct Pair {
-    kind: String,
+pub(crate) struct Pair {
+    resource: ApiResource,
     ours: Api<DynamicObject>,
     original: Api<DynamicObject>,
 }
 
 /// The shared control plane, with the original's schemas in a group of their own.
 async fn pairs() -> Vec<Pair> {
-    static INSTALLED: OnceCell<()> = OnceCell::const_new();
-    let cluster = crate::cluster().await;
-    INSTALLED.get_or_init(async || install(cluster).await).await;
-    let client = cluster.admin_client().await.unwrap();
-    let api = |resource: &ApiResource, namespaced| {
-        if namespaced {
-            Api::namespaced_with(client.clone(), NAMESPACE, resource)
-        } else {
-            Api::all_with(client.clone(), resource)
-        }
-    };
-    originals()
-        .map(|(resource, namespaced, ..)| Pair {
-            kind: resource.kind.clone(),
-            ours: api(&resource, namespaced),
-            original: api(&of_original(&resource), namespaced),
-        })
-        .into()
+    let mut pairs = Vec::new();
+    for original in originals() {
+        pairs.push(Pair::install(original).await);
+    }
+    pairs
 }
 
 fn of_original(resource: &ApiResource) -> ApiResource {
@@ -92,9 +91,12 @@ fn of_original(resource: &ApiResource) -> ApiResource {
     ApiResource { group: GROUP.to_owned(), api_version, ..resource.clone() }
 }
 
-async fn install(cluster: &ControlPlane) {
-    cluster.ensure_namespace(NAMESPACE).await.unwrap();
-    for (resource, namespaced, spec, spec_required) in originals() {
+impl Pair {
+    /// Installs the original's kind beside ours, as often as tests ask for it.
+    pub(crate) async fn install(original: Original) -> Self {
+        let cluster = crate::cluster().await;
+        cluster.ensure_namespace(NAMESPACE).await.unwrap();
+        let Original { resource, namespaced, spec, spec_required } = original;
         let required = if spec_required { json!(["spec"]) } else { json!([]) };
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1",
@@ -116,32 +118,40 @@ async fn install(cluster: &ControlPlane) {
             },
         });
         cluster.apply_yaml(&crd.to_string()).await.unwrap();
-        let api: Api<DynamicObject> =
-            Api::all_with(cluster.admin_client().await.unwrap(), &of_original(&resource));
+        let client = cluster.admin_client().await.unwrap();
+        let listed: Api<DynamicObject> = Api::all_with(client.clone(), &of_original(&resource));
         wait::until("the original's kind", Duration::from_mins(1), async || {
-            api.list(&kube::api::ListParams::default()).await.is_ok()
+            listed.list(&kube::api::ListParams::default()).await.is_ok()
         })
         .await
         .unwrap();
+        let api = |resource: &ApiResource| {
+            if namespaced {
+                Api::namespaced_with(client.clone(), NAMESPACE, resource)
+            } else {
+                Api::all_with(client.clone(), resource)
+            }
+        };
+        Self { ours: api(&resource), original: api(&of_original(&resource)), resource }
     }
-}
 
-impl Pair {
     /// Asks both and stores nothing; says whether the original accepts.
-    async fn judge(&self, name: &str, spec: Option<&Value>) -> bool {
+    pub(crate) async fn judge(&self, name: &str, spec: Option<&Value>) -> bool {
         let dry = PostParams { dry_run: true, ..PostParams::default() };
-        let object = |group: &str| {
+        let kind = &self.resource.kind;
+        let object = |api_version: &str| {
             let mut object = json!({
-                "apiVersion": format!("{group}/v1"), "kind": self.kind, "metadata": {"name": name},
+                "apiVersion": api_version, "kind": kind, "metadata": {"name": name},
             });
             if let Some(spec) = spec {
                 object["spec"] = spec.clone();
             }
             serde_json::from_value::<DynamicObject>(object).unwrap()
         };
-        let Ok(stored) = self.original.create(&dry, &object(GROUP)).await else { return false };
-        let case = format!("{} {name} {spec:?}", self.kind);
-        let ours = self.ours.create(&dry, &object("paas.org")).await;
+        let original = object(&of_original(&self.resource).api_version);
+        let Ok(stored) = self.original.create(&dry, &original).await else { return false };
+        let case = format!("{kind} {name} {spec:?}");
+        let ours = self.ours.create(&dry, &object(&self.resource.api_version)).await;
         let ours = ours.unwrap_or_else(|error| panic!("{case}: {error}"));
         // Fields that the original drops may be kept, as some are of its first release.
         for (field, value) in

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use landfall_api::{HolderKind, text};
+use landfall_api::{GroupName, HolderKind, announce::Obstacle, text};
 use landfall_ipam::{Clash, Family, PoolName, Reason, Refusal, Verdict};
 use landfall_testkit::wait;
 
@@ -193,8 +193,8 @@ async fn whoever_gets_started_sees_what_the_guide_shows() {
 }
 
 /// The first text that the troubleshooting page quotes under each reason.
-fn quoted(page: &Guide, reason: Reason) -> String {
-    let section = page.section(reason.as_str());
+fn quoted(page: &Guide, reason: &str) -> String {
+    let section = page.section(reason);
     let lines = section.text().lines().skip_while(|line| !line.starts_with("> "));
     let lines = lines.map_while(|line| line.strip_prefix("> "));
     lines.collect::<Vec<_>>().join(" ")
@@ -237,11 +237,29 @@ fn the_troubleshooting_page_quotes_conditions_as_they_are_written() {
         let refusal = refusals.iter().find(|refusal| refusal.reason() == reason);
         let refusal = refusal.unwrap_or_else(|| panic!("{reason}: an example"));
         let written = text::refusal(HolderKind::Service, refusal);
-        let quote = quoted(&page, reason);
+        let quote = quoted(&page, reason.as_str());
         let quote = quote.trim_end_matches('…');
         assert!(
             !quote.is_empty() && written.starts_with(quote),
             "{reason}: {quote:?}, {written:?}"
         );
+    }
+}
+
+#[test]
+fn the_troubleshooting_page_quotes_what_is_said_about_announcing() {
+    let page = Guide::of(fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap());
+    let edge: GroupName = "net/edge".parse().unwrap();
+    let address = ip("192.0.2.25");
+    for obstacle in [
+        Obstacle::GroupUnknown(edge.clone()),
+        Obstacle::NamespaceRefused(edge.clone(), "shop".into()),
+        Obstacle::OutsideRanges(edge.clone(), address),
+        Obstacle::AddressConflict(address, "Service shop/mail".into()),
+        Obstacle::NotApplied(edge.clone(), 7),
+        Obstacle::NoHolder(edge, address),
+        Obstacle::HolderSilent(address, "n1".into()),
+    ] {
+        assert_eq!(quoted(&page, obstacle.reason().as_str()), obstacle.to_string());
     }
 }
