@@ -1,25 +1,16 @@
 //! `cargo xtask test`: prepares a fresh Debian or Ubuntu with Rust and Go, and runs every check and test.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
 use landfall_testkit::assets;
+use landfall_testkit::tools::{self as programs, Tool};
 
 use crate::output::{Output, seconds};
 use crate::{cargo, control_plane, generate, tools};
-
-/// A program the tests run, and the Debian package that has it.
-struct Tool {
-    program: &'static str,
-    package: &'static str,
-}
-
-const TOOLS: &[Tool] = &[
-    Tool { program: "promtool", package: "prometheus" },
-    Tool { program: "setpriv", package: "util-linux" },
-];
 
 /// Selects the random stories of the tests: the same ones each time, so that the result depends on the commit
 /// alone. Set it, or run the tests without xtask, to play others.
@@ -111,13 +102,14 @@ fn prerequisites(output: &Output) -> Result<(), Error> {
     if missing.is_empty() {
         return Ok(());
     }
-    let packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
-    let install = format!("apt-get install --yes --no-install-recommends {}", packages.join(" "));
-    let named = |missing: Vec<&Tool>| {
+    let packages: BTreeSet<_> = missing.iter().map(|tool| tool.package).collect();
+    let packages = Vec::from_iter(packages).join(" ");
+    let install = format!("apt-get install --yes --no-install-recommends {packages}");
+    let named = |missing: Vec<Tool>| {
         let programs: Vec<_> = missing.iter().map(|tool| tool.program).collect();
         Error::Tools { missing: programs.join(", "), command: install.clone() }
     };
-    if !is_root() || !is_on_path("apt-get") {
+    if !is_root() || programs::find("apt-get").is_none() {
         return Err(named(missing));
     }
     let apt = |line: &str| {
@@ -136,8 +128,8 @@ fn prerequisites(output: &Output) -> Result<(), Error> {
     if missing.is_empty() { Ok(()) } else { Err(named(missing)) }
 }
 
-fn missing_tools() -> Vec<&'static Tool> {
-    TOOLS.iter().filter(|tool| !is_on_path(tool.program)).collect()
+fn missing_tools() -> Vec<Tool> {
+    programs::missing(&[programs::BED, programs::OTHERS].concat())
 }
 
 /// Checks licences, bans and sources of all dependencies, and reports known advisories. No commit causes an
@@ -189,11 +181,6 @@ fn check_go() -> Result<String, Error> {
 fn numbers(version: &str) -> Vec<u32> {
     let digits = |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>();
     version.split('.').map_while(|part| digits(part).parse().ok()).collect()
-}
-
-fn is_on_path(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 fn is_root() -> bool {

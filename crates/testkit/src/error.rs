@@ -49,8 +49,14 @@ pub enum Error {
     Recording(String),
     #[error("reading a manifest: {0}")]
     Manifest(String),
-    #[error("the thread that starts processes is gone")]
-    SpawnerGone,
+    #[error("`{command}` failed: {output}")]
+    Command { command: String, output: String },
+    #[error("no bed can be made here: {0}")]
+    NoBed(String),
+    #[error("{0} is switched off")]
+    NodeOff(String),
+    #[error("the thread `{0}`, which works for the others, is gone")]
+    WorkerGone(&'static str),
 }
 
 impl Error {

@@ -5,7 +5,6 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{SyncSender, channel, sync_channel};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -15,36 +14,18 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use crate::wait::{self, TimedOut};
+use crate::worker::Worker;
 use crate::{Error, Result};
 
 /// How long a process may take to be suspended: longer than any machine is busy.
 const SUSPEND_DEADLINE: Duration = Duration::from_secs(30);
 const SUSPEND_INTERVAL: Duration = Duration::from_millis(1);
 
-type Job = (Command, SyncSender<io::Result<Child>>);
-
-/// The one thread that starts every process.
+/// The one thread that starts every process that needs no namespaces of its own.
 ///
 /// The kernel sends the parent-death signal when the *thread* that forked ends. Tests start
 /// processes from short-lived threads, so this one, which ends only with the process, does it.
-static SPAWNER: OnceLock<std::sync::mpsc::Sender<Job>> = OnceLock::new();
-
-fn spawn_from_lasting_thread(command: Command) -> Result<io::Result<Child>> {
-    let jobs = SPAWNER.get_or_init(|| {
-        let (jobs, inbox) = channel::<Job>();
-        thread::spawn(move || {
-            for (mut command, reply) in inbox {
-                // The caller may have given up; then the child is dropped, and at the latest it dies with
-                // this process.
-                drop(reply.send(command.spawn()));
-            }
-        });
-        jobs
-    });
-    let (reply, answer) = sync_channel(1);
-    jobs.send((command, reply)).map_err(|_| Error::SpawnerGone)?;
-    answer.recv().map_err(|_| Error::SpawnerGone)
-}
+static SPAWNER: OnceLock<Worker> = OnceLock::new();
 
 /// A running program whose output goes to a log file, killed and reaped on drop.
 #[derive(Debug)]
@@ -62,11 +43,18 @@ impl Process {
     /// because setting it ourselves between fork and exec would need `unsafe`. It gets a process
     /// group of its own so that Ctrl-C in a terminal reaches only us, and we end it in order.
     pub fn spawn(command: &Command, log: &Path) -> Result<Self> {
+        let spawner = SPAWNER.get_or_init(|| Worker::start("spawner"));
+        Self::spawn_on(spawner, command, name_of(command), log)
+    }
+
+    /// The same in the namespaces of another thread; the process ends with that thread at the latest.
+    pub(crate) fn spawn_on(
+        worker: &Worker,
+        command: &Command,
+        name: String,
+        log: &Path,
+    ) -> Result<Self> {
         let program = command.get_program();
-        let name = Path::new(program)
-            .file_name()
-            .map_or_else(|| program.to_string_lossy(), |name| name.to_string_lossy())
-            .into_owned();
         let out = OpenOptions::new()
             .create(true)
             .append(true)
@@ -87,7 +75,8 @@ impl Process {
         }
         wrapped.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
 
-        let child = spawn_from_lasting_thread(wrapped)?
+        let child = worker
+            .run(move || wrapped.spawn())?
             .map_err(Error::io(format!("starting {name} through setpriv (package util-linux)")))?;
         Ok(Self { name, pid: child.id(), log: log.to_owned(), child: Mutex::new(child) })
     }
@@ -137,36 +126,12 @@ impl Process {
     /// a request or a write.
     pub fn suspend(&self) -> Result<()> {
         self.signal(Signal::SIGSTOP)?;
-        let deadline = Instant::now() + SUSPEND_DEADLINE;
-        while self.is_running() && !self.is_suspended()? {
-            if Instant::now() > deadline {
-                let source = io::Error::from(io::ErrorKind::TimedOut);
-                return Err(Error::Io { what: format!("suspending {}", self.name), source });
-            }
-            thread::sleep(SUSPEND_INTERVAL);
-        }
-        Ok(())
+        until_suspended(self.pid, || self.is_running())
     }
 
     /// Lets a suspended process go on.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)
-    }
-
-    /// Whether the kernel has stopped every thread of it.
-    fn is_suspended(&self) -> Result<bool> {
-        let tasks = format!("/proc/{}/task", self.pid);
-        let doing = || Error::io(format!("reading {tasks}"));
-        for task in fs::read_dir(&tasks).map_err(doing())? {
-            let stat = task.map_err(doing())?.path().join("stat");
-            // A thread may end meanwhile. Its name, in parentheses, may hold anything.
-            let Ok(stat) = fs::read_to_string(stat) else { continue };
-            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-            if state.is_some_and(|state| !"TtZX".contains(state)) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// Kills it, as a crash would, and reaps it.
@@ -234,6 +199,41 @@ impl Drop for Process {
     }
 }
 
+/// What messages call the program of a command.
+pub(crate) fn name_of(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// Waits until a process that was told to stop has stopped, or runs no more.
+pub(crate) fn until_suspended(pid: u32, is_running: impl Fn() -> bool) -> Result<()> {
+    let deadline = Instant::now() + SUSPEND_DEADLINE;
+    while is_running() && !is_suspended(pid)? {
+        if Instant::now() > deadline {
+            let source = io::Error::from(io::ErrorKind::TimedOut);
+            return Err(Error::Io { what: format!("suspending process {pid}"), source });
+        }
+        thread::sleep(SUSPEND_INTERVAL);
+    }
+    Ok(())
+}
+
+/// Whether the kernel has stopped every thread of a process.
+fn is_suspended(pid: u32) -> Result<bool> {
+    let tasks = format!("/proc/{pid}/task");
+    let doing = || Error::io(format!("reading {tasks}"));
+    for task in fs::read_dir(&tasks).map_err(doing())? {
+        let stat = task.map_err(doing())?.path().join("stat");
+        // A thread may end meanwhile. Its name, in parentheses, may hold anything.
+        let Ok(stat) = fs::read_to_string(stat) else { continue };
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        if state.is_some_and(|state| !"TtZX".contains(state)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Reads only the end: the log of a long run is far larger than anyone wants to see.
 pub(crate) fn tail(path: &Path, lines: usize) -> io::Result<String> {
     const AT_MOST: u64 = 64 * 1024;
@@ -259,10 +259,10 @@ mod tests {
         let process = Process::spawn(&busy, &dir.path().join("log")).unwrap();
         for _ in 0..20 {
             process.suspend().unwrap();
-            assert!(process.is_suspended().unwrap());
+            assert!(is_suspended(process.pid()).unwrap());
             process.resume().unwrap();
             wait::until("it to go on", Duration::from_secs(30), async || {
-                if process.is_suspended().unwrap() { Err("suspended") } else { Ok(()) }
+                if is_suspended(process.pid()).unwrap() { Err("suspended") } else { Ok(()) }
             })
             .await
             .unwrap();

@@ -12,17 +12,17 @@ mod stop;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::{ControlPlane, Error, Result};
 use gate::Flow;
+pub use relay::Upstream;
 use reply::Lists;
 use stop::Stop;
 
@@ -208,7 +208,16 @@ pub struct Proxy {
 impl Proxy {
     /// Starts a proxy in front of a control plane; it survives restarts of the API server.
     pub async fn start(plane: &ControlPlane) -> Result<Self> {
-        let target = relay::Target::of(plane)?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .map_err(Error::io("binding the proxy's port"))?;
+        Self::start_on(listener, Upstream::of(plane)?).await
+    }
+
+    /// Starts a proxy that is reached through `listener`, which may be in another network namespace.
+    pub async fn start_on(listener: TcpListener, upstream: Upstream) -> Result<Self> {
+        let bound = || Error::io("taking over the proxy's port");
+        listener.set_nonblocking(true).map_err(bound())?;
+        let addr = listener.local_addr().map_err(bound())?;
         let state = Arc::new(State {
             start: Instant::now(),
             records: Mutex::default(),
@@ -227,16 +236,14 @@ impl Proxy {
             .build()
             .map_err(Error::io("making the proxy's runtime"))?;
         let worker = Arc::clone(&state);
+        let url = upstream.url();
         let thread = thread::spawn(move || {
             runtime.block_on(async {
-                let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
-                let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
-                let ready = bound
-                    .map_err(Error::io("binding the proxy's port"))
-                    .and_then(|(addr, listener)| Ok((addr, listener, target.client()?)));
+                let listener = tokio::net::TcpListener::from_std(listener).map_err(bound());
+                let ready = listener.and_then(|listener| Ok((listener, upstream.client()?)));
                 match ready {
-                    Ok((addr, listener, client)) => {
-                        if report.send(Ok(addr)).is_ok() {
+                    Ok((listener, client)) => {
+                        if report.send(Ok(())).is_ok() {
                             relay::serve(listener, client, worker, end).await;
                         }
                     }
@@ -244,8 +251,7 @@ impl Proxy {
                 }
             });
         });
-        let gone = |_| Error::Http { url: plane.url().into(), reason: "the proxy died".into() };
-        let addr = started.await.map_err(gone)??;
+        started.await.map_err(|_| Error::Http { url, reason: "the proxy died".into() })??;
         Ok(Self { addr, state, alive: Some(alive), thread: Some(thread) })
     }
 

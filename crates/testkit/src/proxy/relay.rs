@@ -1,6 +1,7 @@
 //! Passes requests to the API server and replies to the operator.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,19 +26,28 @@ use super::{Action, Lists, Record, State, lock};
 use crate::control_plane::install_crypto;
 use crate::{ControlPlane, Error, Result};
 
-/// Everything needed to make a client of the API server once the proxy's own runtime runs.
-pub(super) struct Target {
+/// What a proxy passes requests on to: everything needed to make a client of it once the proxy's own runtime
+/// runs.
+#[derive(Clone, Debug)]
+pub struct Upstream {
     url: Uri,
-    ca: Vec<u8>,
+    /// `None` for plain HTTP.
+    ca: Option<Vec<u8>>,
 }
 
-impl Target {
-    pub(super) fn of(plane: &ControlPlane) -> Result<Self> {
-        let url = plane.url().parse().map_err(|error: http::uri::InvalidUri| Error::Http {
-            url: plane.url().into(),
-            reason: error.to_string(),
-        })?;
-        Ok(Self { url, ca: plane.ca_der().to_vec() })
+impl Upstream {
+    /// An API server.
+    pub fn of(plane: &ControlPlane) -> Result<Self> {
+        Ok(Self { url: parse(plane.url())?, ca: Some(plane.ca_der().to_vec()) })
+    }
+
+    /// Anything that speaks plain HTTP.
+    pub fn http(addr: SocketAddr) -> Result<Self> {
+        Ok(Self { url: parse(&format!("http://{addr}"))?, ca: None })
+    }
+
+    pub(super) fn url(&self) -> String {
+        self.url.to_string()
     }
 
     /// A client without credentials, because the operator's own pass through it. kube's client is used
@@ -45,11 +55,18 @@ impl Target {
     pub(super) fn client(self) -> Result<Client> {
         install_crypto();
         let mut config = Config::new(self.url);
-        config.root_cert = Some(vec![self.ca]);
+        config.root_cert = self.ca.map(|ca| vec![ca]);
         config.default_retry = false;
         config.read_timeout = None;
         Client::try_from(config).map_err(Error::kube("making the proxy's client"))
     }
+}
+
+fn parse(url: &str) -> Result<Uri> {
+    url.parse().map_err(|error: http::uri::InvalidUri| Error::Http {
+        url: url.into(),
+        reason: error.to_string(),
+    })
 }
 
 /// Serves until `end` closes.

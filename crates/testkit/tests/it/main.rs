@@ -2,6 +2,8 @@
 
 // The attribute tells clippy that the helpers in there are tests, too.
 #[cfg(test)]
+mod bed;
+#[cfg(test)]
 mod control_plane;
 #[cfg(test)]
 mod proxy;
