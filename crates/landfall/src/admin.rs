@@ -61,14 +61,19 @@ impl Admin {
         self.addr
     }
 
-    /// Serves until `stop`.
+    /// Serves the operator's pages until `stop`.
     pub async fn serve(self, readiness: Readiness, registry: Registry, stop: CancellationToken) {
         let router = Router::new()
             // To answer is to be alive: a dead task ends the whole process (supervise.rs).
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(readyz).with_state(readiness))
             .route("/metrics", get(metrics).with_state(Arc::new(registry)));
-        connections::serve(self.listener, router, self.limits, stop).await;
+        self.serve_pages(router, stop).await;
+    }
+
+    /// Serves these pages until `stop`.
+    pub async fn serve_pages(self, pages: Router, stop: CancellationToken) {
+        connections::serve(self.listener, pages, self.limits, stop).await;
     }
 }
 

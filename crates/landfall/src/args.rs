@@ -1,5 +1,6 @@
 //! The command line; every flag also has a `LANDFALL_…` variable.
 
+mod agent;
 mod original;
 
 use std::net::{Ipv6Addr, SocketAddr};
@@ -12,6 +13,7 @@ use landfall_api::kube_vip::go_bool;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
+pub use agent::{Agent, Session};
 pub use original::{Ignored, Original};
 
 use crate::elector::LEASE_NAME;
@@ -65,7 +67,15 @@ pub enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the operator: allocate addresses until told to stop
-    Operator(Operator),
+    Operator(Box<Operator>),
+    /// Run the agent on a node: hold the addresses of a `KeepalivedGroup` there until told to stop
+    Agent(Agent),
+    /// Carry out the plan of a `KeepalivedGroup` on a node, as a part of its agent
+    #[command(hide = true)]
+    AgentWorker(Agent),
+    /// Become another program in a session of its own, as the agent starts its parts
+    #[command(hide = true)]
+    AgentSession(Session),
 }
 
 /// The operator's own flags.
@@ -128,6 +138,15 @@ pub struct Operator {
         default_value = "services,migration"
     )]
     pub controllers: Vec<Controller>,
+
+    /// Image with landfall and keepalived in it, for the pods of `KeepalivedGroup`s
+    #[arg(
+        long,
+        env = "LANDFALL_AGENT_IMAGE",
+        value_name = "IMAGE",
+        default_value = "landfall:latest"
+    )]
+    pub agent_image: String,
 
     /// How long a claim waits for a Service or `VirtualIP` that was not there when the operator
     /// started, such as `90s` or `5m`: a restore may bring claims before their holders
@@ -252,6 +271,8 @@ pub enum Controller {
     Services,
     /// The old kinds `VirtualIP` and `GroupSegmentMapping`, where they are installed.
     Migration,
+    /// Addresses that float over nodes by VRRP: the kind `KeepalivedGroup`, where it is installed.
+    Keepalived,
 }
 
 /// Accepts what [`EnvFilter`] does, except a lone word that is no level: it would be taken for the
@@ -276,8 +297,9 @@ pub(crate) mod tests {
 
     pub(crate) fn parse(flags: &[&str]) -> Result<(Global, Operator), clap::Error> {
         let line = ["landfall", "operator"].iter().chain(flags);
-        let Cli { global, command: Command::Operator(operator) } = Cli::try_parse_from(line)?;
-        Ok((global, operator))
+        let Cli { global, command } = Cli::try_parse_from(line)?;
+        let Command::Operator(operator) = command else { panic!("{command:?}") };
+        Ok((global, *operator))
     }
 
     #[test]
@@ -288,7 +310,8 @@ pub(crate) mod tests {
     #[test]
     fn every_flag_has_a_variable_named_after_it() {
         let cli = Cli::command();
-        let verbs = cli.get_subcommands().flat_map(clap::Command::get_arguments);
+        let verbs = cli.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let verbs = verbs.flat_map(clap::Command::get_arguments);
         let mut checked = 0;
         for arg in cli.get_arguments().chain(verbs) {
             let flag = arg.get_long().expect("only long flags");
@@ -299,7 +322,7 @@ pub(crate) mod tests {
             assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(&*variable), "--{flag}");
             checked += 1;
         }
-        assert_eq!(checked, 18);
+        assert_eq!(checked, 22);
     }
 
     #[test]
@@ -369,7 +392,7 @@ pub(crate) mod tests {
     #[test]
     fn mistakes_are_answered_with_what_would_be_right() {
         for (flag, expected) in [
-            ("--controllers=services,egres", "possible values: services, migration"),
+            ("--controllers=services,egres", "possible values: services, migration, keepalived"),
             ("--log-level=verbose", "`verbose` is not a level"),
             ("--log-level=landfall=loud", "invalid"),
             ("--log-format=xml", "possible values: text, json"),

@@ -29,12 +29,14 @@ pub(super) fn file() -> File {
     cli.build();
     let mut page = vec![format!("<!-- {NOTICE} -->\n{HEAD}\n## All verbs\n\n{FLAGS}")];
     page.extend(cli.get_arguments().filter_map(row));
-    for verb in cli.get_subcommands().filter(|verb| verb.get_name() != "help") {
+    let is_shown = |verb: &&Command| verb.get_name() != "help" && !verb.is_hide_set();
+    for verb in cli.get_subcommands().filter(is_shown) {
         page.push(format!("\n## landfall {}\n\n{}.\n\n{FLAGS}", verb.get_name(), about(verb)));
         page.extend(verb.get_arguments().filter(|arg| !arg.is_global_set()).filter_map(row));
     }
     page.push(format!("\n{ORIGINAL}"));
-    page.extend(cli.get_subcommands().flat_map(Command::get_arguments).flat_map(original_rows));
+    let verbs = cli.get_subcommands().filter(is_shown);
+    page.extend(verbs.flat_map(Command::get_arguments).flat_map(original_rows));
     let ignored: Vec<_> = Ignored::all().map(|flag| code(&format!("--{flag}"))).collect();
     page.push(format!(
         "\nAccepted without effect, and named in one line of the log: {}. Any other flag is an error.",

@@ -1,0 +1,150 @@
+//! The worker: carries out the plan of a group on one node, and reports what came of it.
+//!
+//! It watches one `ConfigMap` and at most one Secret. Reports, metrics and watches are tasks of their own, so that an
+//! API server that does not answer delays no plan.
+
+mod backoff;
+mod carry;
+mod check;
+mod confirm;
+mod device;
+mod farewell;
+mod follow;
+mod history;
+mod metrics;
+mod netlink;
+mod owned;
+mod pages;
+mod passwords;
+mod plan_source;
+mod report;
+mod round;
+#[cfg(test)]
+mod samples;
+mod silence;
+mod throttle;
+mod track;
+mod view;
+
+use std::{io, path::PathBuf};
+
+use axum::Router;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, Client};
+use landfall_vrrp::PasswordFrom;
+use tokio::{sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    backoff::Backoff, check::Keepalived, follow::Seen, netlink::Changes, report::Reporter,
+    round::Rounds, view::View,
+};
+pub use self::{
+    metrics::{Description, descriptions},
+    plan_source::PLAN_KEY,
+};
+use crate::RunDir;
+
+/// What a worker needs to know.
+#[derive(Clone)]
+pub struct Settings {
+    pub client: Client,
+    /// The namespace of the group.
+    pub namespace: String,
+    pub group: String,
+    /// The name of this node.
+    pub node: String,
+    pub run_dir: RunDir,
+    /// keepalived's program file.
+    pub keepalived: PathBuf,
+}
+
+/// Why a worker cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("using the folder of the agent: {0}")]
+    RunDir(String),
+    #[error("listening to changes of the network")]
+    Network(#[source] io::Error),
+    #[error("a task of the worker ended")]
+    TaskEnded,
+}
+
+/// A worker that does not run yet.
+#[derive(Debug)]
+pub struct Worker {
+    rounds: Rounds,
+    reporter: Reporter,
+    plans: Followed<ConfigMap>,
+    secrets: Api<Secret>,
+    views: watch::Sender<View>,
+}
+
+#[derive(Debug)]
+struct Followed<K> {
+    api: Api<K>,
+    name: String,
+}
+
+impl Worker {
+    /// Reads what the last one left behind. The pages are health, readiness and metrics.
+    pub fn new(settings: Settings) -> Result<(Self, Router), Error> {
+        let Settings { client, namespace, group, node, run_dir, keepalived } = settings;
+        let full_name = format!("{namespace}/{group}");
+        let keepalived = Keepalived::new(keepalived);
+        let rounds = Rounds::new(full_name, node.clone(), &run_dir, keepalived)
+            .map_err(|trouble| Error::RunDir(trouble.to_string()))?;
+        let (views, view) = watch::channel(View::default());
+        let plans =
+            Followed { api: Api::namespaced(client.clone(), &namespace), name: group.clone() };
+        let secrets = Api::namespaced(client.clone(), &namespace);
+        let reporter = Reporter { api: Api::namespaced(client, &namespace), group, node };
+        Ok((Self { rounds, reporter, plans, secrets, views }, pages::router(view)))
+    }
+
+    /// Runs until `stop`.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        let Self { rounds, reporter, plans, secrets, views } = self;
+        let changes = Changes::open().map_err(Error::Network)?;
+        let backoff = Backoff::new(&reporter.node);
+        let (plans_in, plan) = watch::channel(Seen::Unknown);
+        let (secrets_in, secret) = watch::channel(Seen::Unknown);
+        let (sources, source) = watch::channel(None);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(reporter.run(views.subscribe()));
+        tasks.spawn(async move {
+            follow::follow(plans.api, &plans.name, &plans_in, backoff).await;
+        });
+        tasks.spawn(follow_secret(secrets, source, secrets_in, backoff));
+        tasks.spawn(rounds.run(round::Inputs { plan, secret, changes }, sources, views));
+        tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            ended = tasks.join_next() => match ended {
+                Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Some(_) | None => Err(Error::TaskEnded),
+            },
+        }
+    }
+}
+
+/// Follows the Secret that the plan names, and none if it names none.
+async fn follow_secret(
+    api: Api<Secret>,
+    mut source: watch::Receiver<Option<PasswordFrom>>,
+    news: watch::Sender<Seen<Secret>>,
+    backoff: Backoff,
+) {
+    loop {
+        let name = source.borrow_and_update().as_ref().map(|source| source.secret.clone());
+        let following = async {
+            match &name {
+                Some(name) => follow::follow(api.clone(), name, &news, backoff).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = following => {}
+            changed = source.changed() => if changed.is_err() { return },
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What the keeper needs in order to say goodbye in keepalived's place.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use landfall_vrrp::{NodeIndex, Plan, Transport, render::usable_password};
+
+use crate::Farewell;
+
+/// One for each instance of the configuration of a node.
+pub(super) fn farewells(
+    plan: &Plan,
+    node: Option<NodeIndex>,
+    device: &str,
+    passwords: &BTreeMap<String, String>,
+) -> Vec<Farewell> {
+    let Some((index, own)) = node.and_then(|index| Some((index, plan.node(index)?))) else {
+        return Vec::new();
+    };
+    let instances = plan.instances.iter().map(|instance| {
+        let form = instance.form_on(index);
+        let is_unicast = form.transport == Transport::Unicast;
+        let like = form.advertised.first().copied().filter(|_| is_unicast);
+        let others = plan.nodes.iter().filter(|other| other.name != own.name);
+        let peers = |like: IpAddr| others.filter_map(|other| other.address_like(like)).collect();
+        let password = form.password.as_ref().and_then(|name| passwords.get(name));
+        Farewell {
+            instance: instance.name.clone(),
+            router_id: instance.router_id,
+            form: form.clone(),
+            interface: device.to_owned(),
+            source: like.and_then(|like| own.address_like(like)),
+            peers: like.map(peers).unwrap_or_default(),
+            password: password.and_then(|text| usable_password(text).ok()).map(str::to_owned),
+        }
+    });
+    instances.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_vrrp::{Change, Form, Step, Version};
+
+    use super::*;
+    use crate::worker::samples::{form, instance, plan};
+
+    #[test]
+    fn a_farewell_is_said_as_adverts_are_sent() {
+        let old = Form {
+            version: Version::V2,
+            advert_millis: 1000,
+            password: Some("p1".to_owned()),
+            ..form(&["192.0.2.9"])
+        };
+        let unicast = Form { transport: Transport::Unicast, ..form(&["2001:db8::9"]) };
+        let mut changing = instance("ns/a", 1, unicast);
+        changing.change =
+            Some(Change { before: old.clone(), holder: 1, step: Step::Holder, since: 1 });
+        let plan = plan(vec![changing]);
+        let passwords = [("p1".to_owned(), "s3cr3tpw-and-more\n".to_owned())].into();
+        let said = |node| farewells(&plan, Some(node), "eth1", &passwords).remove(0);
+        let first = said(0);
+        assert_eq!((first.form, first.source, first.peers), (old, None, vec![]));
+        assert_eq!(first.password.as_deref(), Some("s3cr3tpw"));
+        assert_eq!((first.interface.as_str(), first.router_id), ("eth1", 1));
+        let second = said(1);
+        assert_eq!(second.source, Some("2001:db8::2".parse().unwrap()));
+        assert_eq!(second.peers, ["2001:db8::1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(second.password, None);
+        assert_eq!(farewells(&plan, None, "eth1", &passwords), []);
+    }
+}

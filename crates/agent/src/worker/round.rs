@@ -1,0 +1,377 @@
+//! The loop of the worker: whatever has changed, the plan is carried out again as far as it is not yet.
+
+use std::{io, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use landfall_vrrp::{PasswordFrom, Plan};
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
+};
+use tracing::{debug, info, warn};
+
+use super::{
+    backoff::Backoff,
+    carry::{Carrier, Trouble},
+    check::Keepalived,
+    follow::Seen,
+    history::History,
+    netlink::{self, Changes, Network},
+    passwords::Passwords,
+    plan_source,
+    silence::{Listener, Silence},
+    throttle::Throttle,
+    view::{Health, Running, View},
+};
+use crate::{
+    RunDir,
+    call::{Answer, Counts, InstanceReport},
+};
+
+/// How often the keeper is asked for states. It answers from memory as long as nothing has changed.
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
+/// How often a network that changes all the time is looked at.
+const NETWORK_INTERVAL: Duration = Duration::from_millis(50);
+/// After so long the keeper is asked to start keepalived: it does so by itself much sooner.
+const DOWN_TOO_LONG: Duration = Duration::from_secs(10);
+/// Means "never".
+const NEVER: Duration = Duration::from_hours(24 * 365);
+
+#[derive(Debug)]
+pub(super) struct Inputs {
+    pub(super) plan: watch::Receiver<Seen<ConfigMap>>,
+    pub(super) secret: watch::Receiver<Seen<Secret>>,
+    pub(super) changes: Changes,
+}
+
+#[derive(Debug)]
+pub(super) struct Rounds {
+    group: String,
+    node: String,
+    carrier: Carrier,
+    keepalived: Keepalived,
+    passwords: Passwords,
+    plan: Option<Arc<Plan>>,
+    /// Why the newest plan is not taken.
+    refusal: Option<String>,
+    /// Why the plan is not carried out.
+    trouble: Option<String>,
+    history: History,
+    silence: Silence,
+    listener: Option<Listener>,
+    backoff: Backoff,
+    /// When the plan is carried out next.
+    due: Option<Instant>,
+    network: Throttle,
+    network_due: Option<Instant>,
+    keepalived_is: Health,
+    instances: Vec<InstanceReport>,
+    counts: Counts,
+    down_since: Option<Instant>,
+}
+
+impl Rounds {
+    pub(super) fn new(
+        group: String,
+        node: String,
+        run_dir: &RunDir,
+        keepalived: Keepalived,
+    ) -> Result<Self, Trouble> {
+        let passwords = Passwords::load(run_dir).unwrap_or_else(|error| {
+            warn!(%error, "passwords are read from the Secret again");
+            Passwords::none(run_dir)
+        });
+        let plan = match std::fs::read(run_dir.plan()) {
+            Ok(text) => plan_source::read(&text, &group)
+                .inspect_err(|refusal| warn!(%refusal, "the plan on disk is not used"))
+                .ok()
+                .map(Arc::new),
+            Err(error) => {
+                debug!(%error, "there is no plan on disk");
+                None
+            }
+        };
+        let backoff = Backoff::new(&node);
+        let carrier =
+            Carrier::new(node.clone(), run_dir.clone(), keepalived.clone(), plan.as_ref())?;
+        Ok(Self {
+            group,
+            node,
+            carrier,
+            keepalived,
+            passwords,
+            plan,
+            refusal: None,
+            trouble: None,
+            history: History::default(),
+            silence: Silence::default(),
+            listener: None,
+            backoff,
+            due: None,
+            network: Throttle::new(NETWORK_INTERVAL),
+            network_due: None,
+            keepalived_is: Health::default(),
+            instances: Vec::new(),
+            counts: Counts::default(),
+            down_since: None,
+        })
+    }
+
+    /// Runs for good.
+    pub(super) async fn run(
+        mut self,
+        mut inputs: Inputs,
+        sources: watch::Sender<Option<PasswordFrom>>,
+        views: watch::Sender<View>,
+    ) {
+        match self.keepalived.version().await {
+            Ok(version) => views.send_modify(|view| view.version = version),
+            Err(error) => warn!(%error, "the version of keepalived is not known"),
+        }
+        self.carrier.recognise().await;
+        if self.plan.is_some() {
+            info!("the last good plan is carried out until there is a newer one");
+            self.due = Some(Instant::now());
+        }
+        let mut ticks = interval(REPORT_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let source = self.plan.as_ref().and_then(|plan| plan.password_from.clone());
+            sources.send_if_modified(|known| {
+                let is_new = *known != source;
+                *known = source;
+                is_new
+            });
+            tokio::select! {
+                biased;
+                changed = inputs.plan.changed() => match changed {
+                    Ok(()) => self.take_plan(&inputs.plan.borrow_and_update()),
+                    Err(_) => return,
+                },
+                changed = inputs.secret.changed() => match changed {
+                    Ok(()) => self.take_secret(&inputs.secret.borrow_and_update()),
+                    Err(_) => return,
+                },
+                () = until(self.due) => {
+                    self.due = None;
+                    self.carry(&views).await;
+                }
+                () = until(self.network_due) => {
+                    self.network_due = None;
+                    self.network.done(Instant::now());
+                    self.follow_network();
+                }
+                () = until(self.listener.as_ref().and_then(|_| self.silence.due())) => {
+                    if self.silence.end(Instant::now()) {
+                        warn!(instances = ?self.silence.ended(), "a holder is silent in the middle of a change");
+                        self.due = Some(Instant::now());
+                    }
+                }
+                heard = hear(self.listener.as_ref()) => match heard {
+                    Ok(router_id) => {
+                        self.silence.heard(router_id, Instant::now());
+                        // Nothing else has changed.
+                        continue;
+                    }
+                    Err(error) => {
+                        warn!(%error, "adverts of a holder cannot be heard");
+                        self.listener = None;
+                    }
+                },
+                changed = inputs.changes.next() => {
+                    if let Err(error) = changed {
+                        warn!(%error, "changes of the network are missed");
+                        sleep(NETWORK_INTERVAL).await;
+                    }
+                    let next = self.network.next(Instant::now());
+                    self.network_due.get_or_insert(next);
+                }
+                _ = ticks.tick() => {
+                    let answer = self.carrier.report().await;
+                    self.take_answer(answer.map_err(|error| error.to_string()));
+                }
+            }
+            self.show(&views);
+        }
+    }
+
+    fn take_plan(&mut self, seen: &Seen<ConfigMap>) {
+        let plan = match seen {
+            Seen::Unknown => return,
+            // The group is being deleted, or the operator is about to write it again.
+            Seen::Absent => {
+                if self.plan.is_none() {
+                    self.refusal = Some("there is no ConfigMap of the group".to_owned());
+                }
+                return;
+            }
+            Seen::Present(map) => plan_source::from_config_map(map, &self.group),
+        };
+        match plan {
+            Ok(plan) => {
+                self.refusal = None;
+                if self.plan.as_deref() != Some(&plan) {
+                    info!(generation = plan.generation, "a new plan");
+                    self.plan = Some(Arc::new(plan));
+                    self.backoff.succeeded();
+                    self.due = Some(Instant::now());
+                }
+            }
+            Err(refusal) => {
+                warn!(%refusal, "the plan is not taken");
+                self.refusal = Some(refusal.to_string());
+            }
+        }
+    }
+
+    fn take_secret(&mut self, seen: &Seen<Secret>) {
+        let source = self.plan.as_ref().and_then(|plan| plan.password_from.as_ref());
+        let (Seen::Present(secret), Some(source)) = (seen, source) else { return };
+        if let Err(error) = self.passwords.learn(secret, &source.key) {
+            warn!(%error, "the password is not kept on disk");
+        }
+        self.due = Some(Instant::now());
+    }
+
+    async fn carry(&mut self, views: &watch::Sender<View>) {
+        let Some(plan) = &self.plan else { return };
+        let node = plan.node_index(&self.node);
+        self.silence.follow(plan, node, Instant::now());
+        let outcome = self.carrier.carry(plan, &self.passwords, self.silence.ended()).await;
+        match outcome {
+            Ok(done) => {
+                self.trouble = None;
+                self.backoff.succeeded();
+                self.due = done.again;
+                let running = self.carrier.running.as_ref().map(|running| &running.plan);
+                let plans = self.plan.iter().chain(running).map(AsRef::as_ref);
+                if let Err(error) = self.passwords.forget_others(plans) {
+                    warn!(%error, "old passwords are still on disk");
+                }
+                if let Some(answer) = done.report {
+                    self.take_answer(Ok(answer));
+                }
+            }
+            Err(trouble) => {
+                // keepalived may quote the line that it does not like.
+                let text = self.passwords.hide_in(&trouble.to_string());
+                warn!(trouble = text, "the plan is not carried out");
+                self.trouble = Some(text);
+                self.due = Some(Instant::now() + self.backoff.failed());
+            }
+        }
+        match netlink::network() {
+            Ok(network) => self.listen(&network),
+            Err(error) => warn!(%error, "the network cannot be looked at"),
+        }
+        self.show(views);
+    }
+
+    fn follow_network(&mut self) {
+        let network = netlink::network().map_err(Trouble::Network);
+        if let Ok(network) = &network {
+            self.listen(network);
+        }
+        match network.and_then(|it| self.carrier.follow(&it, self.silence.ended())) {
+            Ok(Some(again)) => self.due = Some(self.due.map_or(again, |due| due.min(again))),
+            Ok(None) => {}
+            Err(trouble) => warn!(%trouble, "the network cannot be looked at"),
+        }
+    }
+
+    /// Listens to the device as long as an instance waits for its holder.
+    fn listen(&mut self, network: &Network) {
+        let name = self.carrier.device.as_deref().filter(|_| !self.silence.is_empty());
+        let device = name.and_then(|name| network.named(name)).filter(|device| device.is_up);
+        let Some(device) = device else {
+            self.listener = None;
+            return;
+        };
+        if self.listener.as_ref().is_some_and(|listener| listener.is_on(device)) {
+            return;
+        }
+        // Until now nothing could be heard.
+        self.silence.begin(Instant::now());
+        self.listener = Listener::open(device)
+            .inspect_err(|error| warn!(%error, "adverts of a holder cannot be heard"))
+            .ok();
+    }
+
+    fn take_answer(&mut self, answer: Result<Answer, String>) {
+        match answer {
+            Ok(Answer::Runs { instances, counts, .. }) => {
+                let running = self.carrier.running.as_ref();
+                let interval = |name: &str| {
+                    let Running { plan, node } = running?;
+                    let instance = plan.instances.iter().find(|it| it.name == name)?;
+                    let millis = instance.form_on((*node)?).advert_millis;
+                    Some(Duration::from_millis(millis.into()))
+                };
+                self.history.observe(&instances, interval, Instant::now());
+                self.down_since = None;
+                self.keepalived_is = Health::Runs;
+                self.instances = instances;
+                self.counts = counts;
+            }
+            Ok(Answer::Down { error, counts }) => {
+                self.counts = counts;
+                self.take_down(error);
+            }
+            Err(error) => self.take_down(format!("the keeper does not answer: {error}")),
+        }
+    }
+
+    fn take_down(&mut self, error: String) {
+        if self.plan.is_none() {
+            return;
+        }
+        self.keepalived_is = Health::Down(error);
+        self.instances.clear();
+        let now = Instant::now();
+        let since = *self.down_since.get_or_insert(now);
+        if now.duration_since(since) > DOWN_TOO_LONG {
+            self.down_since = Some(now);
+            self.carrier.distrust();
+            self.due.get_or_insert(now);
+        }
+    }
+
+    fn show(&self, views: &watch::Sender<View>) {
+        let down = match &self.keepalived_is {
+            Health::Down(error) => Some(error),
+            Health::NotNeeded | Health::Runs => None,
+        };
+        let with_past = |report: &InstanceReport| (report.clone(), self.history.of(&report.name));
+        views.send_if_modified(|view| {
+            let now = View {
+                running: self.carrier.running.clone(),
+                keepalived: self.keepalived_is.clone(),
+                instances: self.instances.iter().map(with_past).collect(),
+                counts: self.counts,
+                reloads: self.carrier.reloads,
+                reload_failures: self.carrier.failures,
+                device: self.carrier.device.clone(),
+                version: view.version.clone(),
+                error: self.refusal.as_ref().or(self.trouble.as_ref()).or(down).cloned(),
+                ended: self.silence.ended().to_vec(),
+            };
+            let is_new = *view != now;
+            *view = now;
+            is_new
+        });
+    }
+}
+
+async fn hear(listener: Option<&Listener>) -> io::Result<u8> {
+    match listener {
+        Some(listener) => listener.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => sleep(NEVER).await,
+    }
+}

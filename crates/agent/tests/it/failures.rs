@@ -1,0 +1,130 @@
+//! keepalived dies or hangs: its addresses leave the node, and another node takes them at once.
+
+use landfall_agent::call::State;
+use landfall_testkit::Bed;
+use landfall_testkit::bed::Doubled;
+use landfall_testkit::process::Signal;
+
+use crate::site::{
+    Agent, Kind, addresses, foreign, heard, held_by, plain, plan, shown, signal, write,
+};
+
+const INSTANCES: u8 = 2;
+
+/// What happens to keepalived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// All of it is killed at once, so that no part of it can clean up after another.
+    Killed,
+    ParentKilled,
+    ChildKilled,
+    Frozen,
+}
+
+async fn keepalived_fails(kind: Kind, fate: Fate) {
+    let Some(bed) = Bed::for_test().await.unwrap() else { return };
+    let plan = plan(&bed, kind, INSTANCES);
+    let held = addresses(&plan);
+    let sampler = bed.sampler().unwrap();
+    let (n1, n2) = (bed.node("n1"), bed.node("n2"));
+    write(&plan, n1);
+    let agent = Agent::start(n1);
+    agent.reaches(State::Master).await;
+    held_by(&sampler, &held, "n1").await;
+    let other = plain(&plan, n2).await;
+    assert_eq!(heard(&other).await, [0; INSTANCES as usize]);
+    let strangers = foreign(n1, "192.0.2.77".parse().unwrap());
+    let counts = agent.counts().await;
+    let before = agent.keepalived();
+    assert_eq!(before.len(), 2, "{before:?}");
+    match fate {
+        Fate::Killed => {
+            for id in &before {
+                signal(*id, Signal::SIGSTOP);
+            }
+            for id in &before {
+                signal(*id, Signal::SIGKILL);
+            }
+        }
+        Fate::ParentKilled => signal(before[0], Signal::SIGKILL),
+        Fate::ChildKilled => signal(before[1], Signal::SIGKILL),
+        Fate::Frozen => {
+            for id in &before {
+                signal(*id, Signal::SIGSTOP);
+            }
+        }
+    }
+    held_by(&sampler, &held, "n2").await;
+    agent.lets_go(&held).await;
+    let again = match fate {
+        // Its parent process lives on, and starts another one.
+        Fate::ChildKilled => agent.keepalived_other_than(&before[1..]).await,
+        Fate::Killed | Fate::ParentKilled | Fate::Frozen => {
+            agent.keepalived_other_than(&before).await
+        }
+    };
+    assert_eq!(again[0] == before[0], fate == Fate::ChildKilled);
+    agent.reaches(State::Backup).await;
+    let (starts, _) = agent.runs().await;
+    assert_eq!(starts, if fate == Fate::ChildKilled { 1 } else { 2 });
+    let after = agent.counts().await;
+    assert_eq!(after.goodbyes - counts.goodbyes, u64::from(INSTANCES));
+    let shown = shown(n1);
+    for address in strangers {
+        assert!(shown.contains(&address), "{address} in {shown}");
+    }
+    // Each instance has heard it, for a goodbye that cannot be understood is not counted. The process that is
+    // told of its parent's death may say it, too, before it is killed.
+    let heard = heard(&other).await;
+    assert!(heard.iter().all(|count| *count >= 1), "{heard:?}");
+    let doubled = sampler.record().all_doubled(&["n1", "n2"]);
+    if fate != Fate::Frozen {
+        assert!(doubled.values().all(|it| *it == Doubled::default()), "{doubled:?}");
+    }
+    assert!(agent.terminate().await.success());
+}
+
+#[tokio::test]
+async fn a_killed_keepalived_is_replaced_at_once() {
+    keepalived_fails(Kind::Fast, Fate::Killed).await;
+}
+
+#[tokio::test]
+async fn a_killed_keepalived_is_replaced_at_once_over_ipv6() {
+    keepalived_fails(Kind::FastV6, Fate::Killed).await;
+}
+
+#[tokio::test]
+async fn a_killed_keepalived_is_replaced_at_once_by_unicast() {
+    keepalived_fails(Kind::FastUnicast, Fate::Killed).await;
+}
+
+#[tokio::test]
+async fn a_killed_keepalived_is_replaced_at_once_by_unicast_over_ipv6() {
+    keepalived_fails(Kind::FastUnicastV6, Fate::Killed).await;
+}
+
+#[tokio::test]
+async fn a_killed_keepalived_is_replaced_at_once_in_version_2_with_a_password() {
+    keepalived_fails(Kind::Old, Fate::Killed).await;
+}
+
+#[tokio::test]
+async fn a_killed_parent_process_takes_the_rest_with_it() {
+    keepalived_fails(Kind::Fast, Fate::ParentKilled).await;
+}
+
+#[tokio::test]
+async fn a_killed_vrrp_process_is_replaced_at_once() {
+    keepalived_fails(Kind::Fast, Fate::ChildKilled).await;
+}
+
+#[tokio::test]
+async fn a_killed_vrrp_process_is_replaced_at_once_in_version_2() {
+    keepalived_fails(Kind::Old, Fate::ChildKilled).await;
+}
+
+#[tokio::test]
+async fn a_frozen_keepalived_loses_its_addresses() {
+    keepalived_fails(Kind::Fast, Fate::Frozen).await;
+}

@@ -1,0 +1,155 @@
+//! What fails around the worker: the API server, the worker itself, the link.
+
+use landfall_testkit::bed::Keepalived;
+use landfall_testkit::process::Signal;
+use landfall_testkit::{Bed, wait};
+use landfall_vrrp::Form;
+
+use super::group::{Group, slot};
+use crate::stage::LONG;
+
+const ALL: [&str; 3] = ["n1", "n2", "n3"];
+
+/// Kills the worker among the processes of a node, which are all that it sees. The keeper's command line has the
+/// verb `agent` and a program that is about to become the worker has `agent-session`.
+const KILL_WORKER: &str = r#"
+for dir in /proc/[0-9]*; do
+    line=$(tr '\0' ' ' < "$dir/cmdline")
+    case "$line" in
+        *agent-session*) ;;
+        *landfall\ agent-worker\ *) kill -9 "${dir#/proc/}" ;;
+    esac
+done
+"#;
+
+#[tokio::test]
+async fn without_an_api_server_even_a_rebooted_node_carries_out_the_last_plan() {
+    let Some(mut group) = Group::with_agents("agent-alone").await else { return };
+    let vip = Bed::vip4(1);
+    group.write(&group.plan(1, vec![slot(1, &[0, 1, 2], &[vip])])).await;
+    group.applied(1, &ALL).await;
+    group.holder(vip, &ALL).await;
+    for name in ALL {
+        group.proxy.freeze_all();
+        group.bed.node(name).power_off().unwrap();
+        let others = group.bed.names_without(name);
+        group.holder(vip, &others).await;
+        group.bed.node(name).power_on().await.unwrap();
+        group.start(name);
+        wait::until(format!("{name} is ready again"), LONG, async || {
+            let (status, body) = group.page(name, "/readyz");
+            if status == 200 { Ok(()) } else { Err(body) }
+        })
+        .await
+        .unwrap();
+        assert_eq!(group.metric(name, "landfall_agent_generation"), 1);
+    }
+    group.proxy.thaw();
+    group.write(&group.plan(2, vec![slot(1, &[0, 1, 2], &[vip, Bed::vip4(2)])])).await;
+    group.applied(2, &ALL).await;
+    assert_eq!(group.holder(vip, &ALL).await, group.holder(Bed::vip4(2), &ALL).await);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_killed_moves_nothing_and_reloads_nothing() {
+    let Some(group) = Group::with_agents("agent-killed").await else { return };
+    let vip = Bed::vip4(1);
+    group.write(&group.plan(1, vec![slot(1, &[0, 1, 2], &[vip])])).await;
+    group.applied(1, &ALL).await;
+    let holder = group.holder(vip, &ALL).await;
+    let sampler = group.bed.sampler().unwrap();
+    let mut kill = std::process::Command::new("sh");
+    kill.args(["-c", KILL_WORKER]);
+    group.bed.node(&holder).output(kill).unwrap();
+    wait::until("the next worker", LONG, async || {
+        let log = group.agent(&holder).log_tail(1000);
+        let starts = log.matches("the worker was started").count();
+        if starts == 2 && group.page(&holder, "/readyz").0 == 200 { Ok(()) } else { Err(log) }
+    })
+    .await
+    .unwrap();
+    assert_eq!(group.metric(&holder, "landfall_agent_reloads_total"), 0);
+    let record = sampler.record();
+    assert_eq!((record.holdings(vip).len(), record.holders(vip)), (1, vec![holder.as_str()]));
+    group.write(&group.plan(2, vec![slot(1, &[0, 1, 2], &[vip, Bed::vip4(2)])])).await;
+    group.applied(2, &ALL).await;
+    assert_eq!(group.metric(&holder, "landfall_agent_reloads_total"), 1);
+}
+
+#[tokio::test]
+async fn an_ipv6_instance_takes_part_only_after_its_device_can_send() {
+    let Some(group) = Group::with_agents("agent-six").await else { return };
+    let vip = Bed::vip6(1);
+    let mut instance = slot(1, &[0, 1, 2], &[Bed::vip4(1)]);
+    instance.form = Form { advertised: vec![vip], anchor: false, ..instance.form };
+    group.write(&group.plan(1, vec![instance])).await;
+    group.applied(1, &ALL).await;
+    let sampler = group.bed.sampler().unwrap();
+    for _ in 0..3 {
+        let holder = group.holder(vip, &ALL).await;
+        let others = group.bed.names_without(&holder);
+        group.bed.node(&holder).cut_link().unwrap();
+        group.holder(vip, &others).await;
+        group.bed.node(&holder).restore().await.unwrap();
+        wait::until(format!("{holder} is ready again"), LONG, async || {
+            let (status, body) = group.page(&holder, "/readyz");
+            if status == 200 { Ok(()) } else { Err(body) }
+        })
+        .await
+        .unwrap();
+        let holder = group.holder(vip, &ALL).await;
+        assert!(others.contains(&holder.as_str()), "{holder} has taken it back");
+    }
+    let doubled = sampler.record().all_doubled(&ALL);
+    assert!(doubled.is_empty(), "{doubled:?}");
+}
+
+#[tokio::test]
+async fn adverts_of_a_stranger_raise_an_alarm() {
+    let Some(group) = Group::with_agents("agent-doubled").await else { return };
+    let vip = Bed::vip4(1);
+    group.write(&group.plan(1, vec![slot(1, &[0, 1, 2], &[vip])])).await;
+    group.applied(1, &ALL).await;
+    group.holder(vip, &ALL).await;
+    let sum = |metric: &str| ALL.iter().map(|name| group.metric(name, metric)).sum::<u64>();
+    let alarms = || sum("landfall_agent_duplicate_master");
+    assert_eq!(alarms(), 0);
+    // Of another cluster, perhaps: the same router id on the same network, and other addresses.
+    let stranger = "vrrp_instance stranger {
+        interface eth0
+        virtual_router_id 1
+        version 3
+        advert_int 0.1
+        virtual_ipaddress {
+            10.77.9.9
+        }
+    }\n";
+    let client = group.bed.client();
+    let stranger = Keepalived::start(client, "stranger", stranger).await.unwrap();
+    // The node with the highest priority stays or becomes the holder; backups hear two and take turns with it.
+    wait::until("the alarm", LONG, async || alarms() > 0).await.unwrap();
+    stranger.terminate().await.unwrap();
+    wait::until("the end of the alarm", LONG, async || alarms() == 0).await.unwrap();
+    assert!(sum("landfall_agent_duplicate_masters_total") > 0);
+}
+
+#[tokio::test]
+async fn a_frozen_api_server_delays_no_states_and_reports_follow_when_it_is_back() {
+    let Some(group) = Group::with_agents("agent-frozen").await else { return };
+    let vip = Bed::vip4(1);
+    group.write(&group.plan(1, vec![slot(1, &[0, 1, 2], &[vip])])).await;
+    group.applied(1, &ALL).await;
+    let holder = group.holder(vip, &ALL).await;
+    group.says(&holder, "that it holds", |node| !node.instances.is_empty()).await;
+    group.proxy.freeze_all();
+    group.agent(&holder).signal(Signal::SIGTERM).unwrap();
+    let others = group.bed.names_without(&holder);
+    let second = group.holder(vip, &others).await;
+    wait::until("the state in the metrics", LONG, async || {
+        group.metric(&second, "landfall_agent_state") == 2
+    })
+    .await
+    .unwrap();
+    group.proxy.thaw();
+    group.says(&second, "that it holds", |node| !node.instances.is_empty()).await;
+}
