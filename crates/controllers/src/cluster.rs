@@ -13,6 +13,8 @@ use kube::core::SelectorExt as _;
 use landfall_ipam::{AddrSet, Pool, PoolName, Verdict};
 
 use self::{
+    keepalived::{ChildKind, ChildView, GroupView},
+    node::NodeView,
     pool::{PoolSource, PoolView},
     service::{Balancer, Leftover, Place, ServiceView},
     virtual_ip::{MappingView, VirtualIpView},
@@ -25,8 +27,10 @@ use crate::{
 
 mod address;
 pub(crate) mod classes;
+pub(crate) mod keepalived;
 pub(crate) mod lean;
 mod list;
+pub(crate) mod node;
 pub(crate) mod pool;
 pub(crate) mod service;
 mod start;
@@ -54,6 +58,9 @@ pub(crate) enum Kind {
     ServiceRanges,
     VirtualIps,
     Mappings,
+    KeepalivedGroups,
+    /// Objects that are generated for keepalived groups.
+    Children(ChildKind),
 }
 
 /// An event of a watch.
@@ -64,12 +71,14 @@ pub(crate) enum News {
     Services(Watched<ObjectKey, ServiceView>),
     Pools(PoolSource, Watched<PoolName, Box<PoolView>>),
     Namespaces(Watched<String, Labels>),
-    Nodes(Watched<String, Vec<IpAddr>>),
+    Nodes(Watched<String, Box<NodeView>>),
     ApiServers(Watched<String, Vec<IpAddr>>),
     /// The ranges of `ServiceCIDR`s. Listed before Services.
     ServiceRanges(Watched<String, AddrSet>),
     VirtualIps(Watched<ObjectKey, VirtualIpView>),
     Mappings(Watched<Arc<str>, MappingView>),
+    KeepalivedGroups(Watched<ObjectKey, Box<GroupView>>),
+    Children(ChildKind, Watched<ObjectKey, Box<ChildView>>),
 }
 
 /// What the answer to one of our own calls shows of a watched object, before the watch does.
@@ -80,6 +89,8 @@ pub(crate) enum Seen {
     NoService(ObjectKey, Version),
     Pool(Box<PoolView>),
     VirtualIp(Box<VirtualIpView>),
+    KeepalivedGroup(Box<GroupView>),
+    Child(Box<ChildView>),
 }
 
 /// A change of the watched objects. To learn the present state, ask the cluster itself.
@@ -93,8 +104,7 @@ pub(crate) enum Change {
     ServiceUnsure(ObjectKey),
     Pool(PoolName, Option<Box<PoolView>>),
     Namespace(String, Option<Labels>),
-    /// A node with its addresses before the change.
-    Node(String, Vec<IpAddr>),
+    Node(String, Option<Box<NodeView>>),
     ApiServer(String, Vec<IpAddr>),
     VirtualIp {
         key: ObjectKey,
@@ -103,6 +113,9 @@ pub(crate) enum Change {
         lost: bool,
     },
     Mapping(Arc<str>),
+    KeepalivedGroup(ObjectKey, Option<Box<GroupView>>),
+    /// An object that is generated for a keepalived group, or has its label.
+    Child(ChildKind, ObjectKey),
     /// A list of this kind is complete.
     Listed(Kind),
     /// The pools changed in a way that matters for allocation.
@@ -116,14 +129,18 @@ pub(crate) struct Cluster {
     pub(crate) pools: BTreeMap<PoolSource, Store<PoolName, PoolView>>,
     /// Namespaces with their labels.
     pub(crate) namespaces: Store<String, Labels>,
-    /// Nodes with their addresses.
-    pub(crate) nodes: Store<String, Vec<IpAddr>>,
+    pub(crate) nodes: Store<String, NodeView>,
     /// Slices of endpoints with addresses of the API server.
     pub(crate) api_servers: Store<String, Vec<IpAddr>>,
     /// The ranges of each `ServiceCIDR`.
     pub(crate) service_ranges: Store<String, AddrSet>,
     pub(crate) virtual_ips: Store<ObjectKey, VirtualIpView>,
     pub(crate) mappings: Store<Arc<str>, MappingView>,
+    pub(crate) keepalived_groups: Store<ObjectKey, GroupView>,
+    /// Objects with the label of a keepalived group.
+    children: BTreeMap<ChildKind, Store<ObjectKey, ChildView>>,
+    /// The kinds among them that are not installed.
+    missing_kinds: BTreeSet<ChildKind>,
     /// Pools in the order in which they are asked; unusable ones come last.
     order: Vec<PoolName>,
     /// Pools that share addresses with other pools, and those others.
@@ -151,6 +168,8 @@ impl Cluster {
             Kind::ServiceRanges => self.service_ranges.listed(),
             Kind::VirtualIps => self.virtual_ips.listed(),
             Kind::Mappings => self.mappings.listed(),
+            Kind::KeepalivedGroups => self.keepalived_groups.listed(),
+            Kind::Children(kind) => self.children.get(&kind).is_some_and(Store::listed),
         }
     }
 
@@ -168,6 +187,16 @@ impl Cluster {
     pub(crate) fn leftover(&self, key: &ObjectKey) -> Option<(&ServiceView, &Leftover)> {
         let view = self.services.get(key)?;
         Some((view, view.leftover.as_deref()?))
+    }
+
+    /// An object with the label of a keepalived group.
+    pub(crate) fn child(&self, kind: ChildKind, key: &ObjectKey) -> Option<&ChildView> {
+        self.children.get(&kind)?.get(key)
+    }
+
+    /// Whether objects of a kind can be generated.
+    pub(crate) fn has_kind(&self, kind: ChildKind) -> bool {
+        !self.missing_kinds.contains(&kind)
     }
 
     /// Pools in the order in which they are asked.
@@ -247,8 +276,8 @@ impl Cluster {
                 translated(changes, Kind::Namespaces, Change::Namespace)
             }
             News::Nodes(watched) => {
-                let changes = self.nodes.observe_only(watched);
-                let put = |name, old: Option<_>| Change::Node(name, old.unwrap_or_default());
+                let changes = self.nodes.observe_only(watched.map(|view| *view));
+                let put = |name, old: Option<_>| Change::Node(name, old.map(Box::new));
                 translated(changes, Kind::Nodes, put)
             }
             News::ApiServers(watched) => {
@@ -281,6 +310,21 @@ impl Cluster {
             News::Mappings(watched) => {
                 let changes = self.mappings.observe_only(watched);
                 translated(changes, Kind::Mappings, |name, _| Change::Mapping(name))
+            }
+            News::KeepalivedGroups(watched) => {
+                let changes = self.keepalived_groups.observe_only(watched.map(|view| *view));
+                let put = |key, old: Option<_>| Change::KeepalivedGroup(key, old.map(Box::new));
+                translated(changes, Kind::KeepalivedGroups, put)
+            }
+            News::Children(kind, watched) => {
+                match &watched {
+                    Watched::Unserved => drop(self.missing_kinds.insert(kind)),
+                    Watched::ListBegins => drop(self.missing_kinds.remove(&kind)),
+                    Watched::ListEnds | Watched::Present(..) | Watched::Gone(..) => {}
+                }
+                let children = self.children.entry(kind).or_default();
+                let changes = children.observe_only(watched.map(|view| *view));
+                translated(changes, Kind::Children(kind), |key, _| Change::Child(kind, key))
             }
         }
     }
@@ -371,6 +415,20 @@ impl Cluster {
                     lost: false,
                 };
                 put.then(change)
+            }
+            Seen::KeepalivedGroup(view) => {
+                if self.keepalived_groups.get(&view.key).is_none() {
+                    return Vec::new();
+                }
+                let (key, version) = (view.key.clone(), view.version);
+                let put = self.keepalived_groups.put(key.clone(), version, *view, Source::Own);
+                put.then(|old| Change::KeepalivedGroup(key, old.map(Box::new)))
+            }
+            Seen::Child(view) => {
+                let (kind, key, version) = (view.kind, view.key.clone(), view.version);
+                let children = self.children.entry(kind).or_default();
+                let put = children.put(key.clone(), version, *view, Source::Own);
+                put.then(|_| Change::Child(kind, key))
             }
         };
         let changes: Vec<_> = change.into_iter().collect();

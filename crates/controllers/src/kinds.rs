@@ -25,6 +25,12 @@ pub const VIRTUAL_IPS: &str = "virtualips.paas.org";
 /// The definition of `GroupSegmentMapping`.
 pub const MAPPINGS: &str = "groupsegmentmappings.paas.org";
 
+/// The definition of `KeepalivedGroup`.
+pub const KEEPALIVED_GROUPS: &str = "keepalivedgroups.redhatcop.redhat.io";
+
+/// The definition of `PodMonitor`, by which Prometheus finds the metrics of pods.
+pub const POD_MONITORS: &str = "podmonitors.monitoring.coreos.com";
+
 /// The group and version of `ServiceCIDR`, and its plural. Kubernetes has it so since 1.33.
 pub const SERVICE_CIDRS: (&str, &str) = ("networking.k8s.io/v1", "servicecidrs");
 

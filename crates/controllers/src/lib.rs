@@ -9,6 +9,7 @@ mod engine;
 mod event;
 pub mod history;
 mod index;
+pub mod keepalived;
 pub mod kinds;
 pub mod leadership;
 mod ledger;
@@ -58,6 +59,7 @@ pub struct Controllers {
     pub services: Option<(services::Settings, services::Metrics)>,
     /// How long a claim waits for a `VirtualIP` that was missing when we started.
     pub migration: Option<Duration>,
+    pub keepalived: Option<keepalived::Pods>,
 }
 
 /// Runs controllers until `stop`, on one set of watches and one ledger.
@@ -79,6 +81,9 @@ pub fn run(
     }
     if let Some(orphan_grace) = controllers.migration {
         planners.push(migration::planner(orphan_grace, &mut shared.ledger));
+    }
+    if let Some(pods) = controllers.keepalived {
+        planners.push(keepalived::planner(pods, &mut shared.ledger));
     }
     let kinds: BTreeSet<_> = planners.iter().flat_map(|planner| planner.kinds()).copied().collect();
     let (sender, news) = mpsc::channel(NEWS);

@@ -11,7 +11,7 @@ use landfall_controllers::history::{self, History};
 use landfall_controllers::leadership::{Leadership, leadership};
 use landfall_controllers::readiness::Readiness;
 use landfall_controllers::services::RepairMode;
-use landfall_controllers::{Context, Controllers, Metrics, services};
+use landfall_controllers::{Context, Controllers, Metrics, keepalived, services};
 use prometheus_client::registry::Registry;
 use tracing::{info, warn};
 
@@ -123,6 +123,10 @@ fn begin_work(
     let controllers = Controllers {
         services: metrics.map(|metrics| (settings(args), metrics.since_now())),
         migration: migrates.then_some(args.orphan_grace),
+        keepalived: args
+            .controllers
+            .contains(&Controller::Keepalived)
+            .then(|| keepalived::Pods { image: args.agent_image.clone() }),
     };
     supervisor.add(Stage::Work, "controllers", |stop| {
         // Boxed: all watches together make a large future.

@@ -6,6 +6,7 @@
 
 use landfall_api::keys::{ANNOTATION_PURPOSE, LABEL_ROLE};
 use landfall_controllers::{
+    keepalived::permissions::KEEPALIVED,
     migration,
     permissions::{Role, Rule},
     services::permissions::{self, WRITE_SERVICES},
@@ -46,6 +47,7 @@ pub(super) fn files() -> Result<Vec<File>, Error> {
             migration::permissions::MIGRATE.purpose,
             of(&migration::permissions::MIGRATE).into(),
         ),
+        ("deploy/rbac-keepalived.yaml", KEEPALIVED.purpose, of(&KEEPALIVED).into()),
         (
             "deploy/kube-vip/rbac.yaml",
             "Account and rights of the operator in place of kube-vip-cloud-provider.",

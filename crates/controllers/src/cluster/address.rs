@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::{core::v1::Node, discovery::v1::EndpointSlice, networking::v1::ServiceCIDR};
+use k8s_openapi::api::{discovery::v1::EndpointSlice, networking::v1::ServiceCIDR};
 use landfall_ipam::{AddrBlock, AddrSet};
 
 /// The ranges from which the API server gives `ClusterIPs`.
@@ -10,12 +10,6 @@ pub(super) fn service_ranges(object: &ServiceCIDR) -> AddrSet {
     let listed = object.spec.as_ref().and_then(|spec| spec.cidrs.as_deref());
     let blocks = listed.unwrap_or_default().iter().filter_map(|text| text.parse().ok());
     blocks.map(AddrBlock::range).collect()
-}
-
-/// The addresses of a node.
-pub(super) fn node_addresses(object: &Node) -> Vec<IpAddr> {
-    let listed = object.status.as_ref().and_then(|status| status.addresses.as_deref());
-    listed.unwrap_or_default().iter().filter_map(|entry| entry.address.parse().ok()).collect()
 }
 
 /// The addresses in a slice of endpoints.

@@ -3,8 +3,12 @@
 use std::fmt::Debug;
 
 use kube::{
-    Api, Client, Resource, api::ListParams, core::DeserializeGuard, runtime::watcher::Event,
+    Api, Client, Resource,
+    api::ListParams,
+    core::{DeserializeGuard, DynamicObject},
+    runtime::watcher::Event,
 };
+use landfall_api::keys;
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -40,7 +44,9 @@ pub(crate) async fn list_all(
         | Kind::Nodes
         | Kind::ApiServers
         | Kind::VirtualIps
-        | Kind::Mappings => 1,
+        | Kind::Mappings
+        | Kind::KeepalivedGroups
+        | Kind::Children(_) => 1,
     });
     for kind in kinds {
         match kind {
@@ -86,6 +92,16 @@ pub(crate) async fn list_all(
             Kind::Mappings => {
                 let api: Api<DeserializeGuard<_>> = Api::all(client.clone());
                 list("groupsegmentmappings", api, &any, &mut hear, watch::mapping_news).await?;
+            }
+            Kind::KeepalivedGroups => {
+                let api: Api<DeserializeGuard<_>> = Api::all(client.clone());
+                list("keepalivedgroups", api, &any, &mut hear, watch::group_news).await?;
+            }
+            Kind::Children(kind) => {
+                let labelled = any.clone().labels(keys::LABEL_KEEPALIVED_GROUP);
+                let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
+                let news = |event| watch::child_news(kind, event);
+                list(kind.plural(), api, &labelled, &mut hear, news).await?;
             }
         }
     }

@@ -13,7 +13,7 @@ use landfall_ipam::{Pool, PoolName};
 use super::{classes::Classes, service::Place};
 use crate::{
     ledger::object::IPGROUP,
-    object::{Version, uid},
+    object::{ObjectKey, Version, uid},
 };
 
 pub(crate) mod map;
@@ -74,8 +74,8 @@ pub(crate) struct PoolView {
     pub quota: Option<Quota>,
     /// How long the address of a deleted Service waits for a new Service of its name.
     pub retain_for: Option<Duration>,
-    /// Fields that are set and that this version ignores.
-    pub ignored: Vec<&'static str>,
+    /// The keepalived group that announces the Services it serves.
+    pub announce: Option<ObjectKey>,
     /// A short form of its ranges, unless `segment` is all there is.
     pub ranges: Option<String>,
     /// Entries of its lists that cannot be read and are ignored.
@@ -114,7 +114,7 @@ impl PoolView {
             map: None,
             quota: None,
             retain_for: None,
-            ignored: Vec::new(),
+            announce: None,
             ranges: None,
             unreadable: Vec::new(),
             warnings: Vec::new(),
@@ -183,7 +183,7 @@ pub(crate) fn read(object: &DeserializeGuard<IPGroup>) -> PoolView {
             };
             view.classes = Classes::only(group.spec.load_balancer_class.as_deref());
             view.quota.clone_from(&group.spec.quota);
-            view.ignored = ignored(&group.spec);
+            view.announce = announce(&group.spec);
             view.ranges = ranges_in_short(&group.spec.ranges);
             view.status = Some(group.status.clone().unwrap_or_default());
         }
@@ -216,6 +216,7 @@ fn ranges_in_short(ranges: &[String]) -> Option<String> {
     (!shown.is_empty()).then(|| format!("{}{more}", shown.join(",")))
 }
 
-fn ignored(spec: &IPGroupSpec) -> Vec<&'static str> {
-    spec.announce.as_ref().map(|_| "announce").into_iter().collect()
+/// The keepalived group that a pool names.
+fn announce(spec: &IPGroupSpec) -> Option<ObjectKey> {
+    ObjectKey::parse(spec.announce.as_ref()?.keepalived_group.as_deref()?)
 }

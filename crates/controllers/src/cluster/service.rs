@@ -9,6 +9,7 @@ use landfall_ipam::{Family, PoolName, Refusal, Terms};
 
 pub(crate) use self::read::{balancer, read};
 use crate::{
+    cluster::keepalived::Announceable,
     ledger::HolderEntry,
     object::{ObjectKey, Version},
 };
@@ -34,6 +35,10 @@ pub(crate) struct ServiceView {
     pub cluster_ips: Vec<IpAddr>,
     /// Marks that replaced operators left on it, or we when it was of type `LoadBalancer`.
     pub leftover: Option<Box<Leftover>>,
+    /// Whether its traffic stays on the node that it arrives at.
+    pub local_traffic: bool,
+    /// Set if it asks a keepalived group to announce it, and could have addresses.
+    pub announceable: Option<Box<Announceable>>,
 }
 
 impl ServiceView {
@@ -43,6 +48,7 @@ impl ServiceView {
             && self.external.is_empty()
             && self.cluster_ips.is_empty()
             && self.leftover.is_none()
+            && self.announceable.is_none()
     }
 
     /// The addresses in its status, which no user can write. Only one of type `LoadBalancer` has any.

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Kind, News,
+    keepalived::ChildKind,
     watch::{self, PoolMapPlace},
 };
 use crate::{Context, kinds};
@@ -61,6 +62,25 @@ pub(crate) fn watch_all(
         let listed = register("groupsegmentmappings");
         all.push(Box::pin(definition));
         all.push(Box::pin(watch::mappings(client(), served, news(), listed)));
+    }
+    if wanted(Kind::KeepalivedGroups) {
+        let name = kinds::KEEPALIVED_GROUPS;
+        let (served, definition) = kinds::watch(client(), name, register(name));
+        all.push(Box::pin(definition));
+        for kind in ChildKind::ALL.into_iter().filter(|kind| wanted(Kind::Children(*kind))) {
+            let served = if kind == ChildKind::PodMonitor {
+                let name = kinds::POD_MONITORS;
+                let (served, definition) = kinds::watch(client(), name, register(name));
+                all.push(Box::pin(definition));
+                served
+            } else {
+                served.clone()
+            };
+            let listed = register(kind.plural());
+            all.push(Box::pin(watch::children(client(), kind, served, news(), listed)));
+        }
+        let listed = register("keepalivedgroups");
+        all.push(Box::pin(watch::keepalived_groups(client(), served, news(), listed)));
     }
     if wanted(Kind::IpGroups) {
         all.push(Box::pin(watch::pools(client(), news(), register("ipgroups"))));

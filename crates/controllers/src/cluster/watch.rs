@@ -9,17 +9,19 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    core::{DeserializeGuard, PartialObjectMeta},
+    core::{DeserializeGuard, DynamicObject, PartialObjectMeta},
     runtime::watcher::{Config, Event},
 };
-use landfall_api::{GroupSegmentMapping, IP, IPGroup, VirtualIP, name};
+use landfall_api::{GroupSegmentMapping, IP, IPGroup, KeepalivedGroup, VirtualIP, keys, name};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, error::SendError};
 
 use super::{
     News, address,
     classes::Classes,
+    keepalived::{self, ChildKind},
     lean::LeanService,
+    node,
     pool::{self, PoolSource},
     service, virtual_ip,
 };
@@ -107,7 +109,7 @@ pub(crate) fn range_news(event: Event<ServiceCIDR>) -> Vec<News> {
     vec![News::ServiceRanges(watched.map(|object| address::service_ranges(&object)))]
 }
 
-/// Watches nodes, for the addresses they have.
+/// Watches nodes.
 pub(crate) fn nodes(
     client: Client,
     news: mpsc::Sender<News>,
@@ -116,10 +118,10 @@ pub(crate) fn nodes(
     feed("nodes", (Api::all(client), Config::default()), news, listed, node_news)
 }
 
-/// What an event tells of the addresses of nodes.
+/// What an event tells of nodes.
 pub(crate) fn node_news(event: Event<Node>) -> Vec<News> {
     let watched = each(event, |object| object, named);
-    vec![News::Nodes(watched.map(|object| address::node_addresses(&object)))]
+    vec![News::Nodes(watched.map(|object| Box::new(node::read(object))))]
 }
 
 /// Watches the addresses of the API server itself.
@@ -185,6 +187,53 @@ pub(crate) async fn mappings(
 pub(crate) fn mapping_news(event: Event<DeserializeGuard<GroupSegmentMapping>>) -> Vec<News> {
     let read = |object: DeserializeGuard<GroupSegmentMapping>| virtual_ip::read_mapping(&object);
     vec![News::Mappings(each(event, read, |view| (view.name.clone(), view.version)))]
+}
+
+/// Watches keepalived groups, while their kind is served.
+pub(crate) async fn keepalived_groups(
+    client: Client,
+    served: Served,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+) {
+    let api: Api<DeserializeGuard<KeepalivedGroup>> = Api::all(client);
+    let kind = "keepalivedgroups";
+    while_served(kind, api, served, news, listed, News::KeepalivedGroups, group_news).await;
+}
+
+/// What an event tells of keepalived groups.
+pub(crate) fn group_news(event: Event<DeserializeGuard<KeepalivedGroup>>) -> Vec<News> {
+    let read = |object| Box::new(keepalived::read(object));
+    vec![News::KeepalivedGroups(each(event, read, |view| (view.key.clone(), view.version)))]
+}
+
+/// Watches the objects of one kind that have the label of a keepalived group, while `served` says that there
+/// can be any.
+pub(crate) async fn children(
+    client: Client,
+    kind: ChildKind,
+    served: Served,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+) {
+    let api: Api<DynamicObject> = Api::all_with(client, &kind.resource());
+    let watching = || {
+        let watch = (api.clone(), Config::default().labels(keys::LABEL_KEEPALIVED_GROUP));
+        feed(kind.plural(), watch, news.clone(), listed.clone(), |event| child_news(kind, event))
+    };
+    let none = || async {
+        news.send(News::Children(kind, Watched::Unserved)).await?;
+        listed.done();
+        Ok::<(), SendError<News>>(())
+    };
+    kinds::whenever_served(served, watching, none).await;
+}
+
+/// What an event tells of the objects with the label of a keepalived group.
+pub(crate) fn child_news(kind: ChildKind, event: Event<DynamicObject>) -> Vec<News> {
+    let read = |object| Box::new(keepalived::read_child(kind, object));
+    let watched = each(event, read, |view| (view.key.clone(), view.version));
+    vec![News::Children(kind, watched)]
 }
 
 /// Watches a kind while it is served. Without the kind there are no objects.

@@ -71,8 +71,9 @@ impl Ledger {
                 }
             }
             ClusterChange::Node(name, old) => {
-                let new = cluster.nodes.get(name).cloned().unwrap_or_default();
-                self.replace_foreign(&ForeignAddress::Node(name.clone()), old, &new);
+                let old = old.as_ref().map_or(&[][..], |old| &old.addresses);
+                let new = cluster.nodes.get(name).map_or(&[][..], |new| &new.addresses);
+                self.replace_foreign(&ForeignAddress::Node(name.clone()), old, new);
             }
             ClusterChange::ApiServer(name, old) => {
                 let new = cluster.api_servers.get(name).cloned().unwrap_or_default();
@@ -88,6 +89,8 @@ impl Ledger {
             | ClusterChange::ServiceUnsure(_)
             | ClusterChange::Pool(..)
             | ClusterChange::Mapping(_)
+            | ClusterChange::KeepalivedGroup(..)
+            | ClusterChange::Child(..)
             | ClusterChange::Listed(_)
             | ClusterChange::PoolsSettled => {}
         }

@@ -255,6 +255,8 @@ impl engine::Planner for Planner {
             | Change::Namespace(..)
             | Change::Node(..)
             | Change::ApiServer(..)
+            | Change::KeepalivedGroup(..)
+            | Change::Child(..)
             | Change::Listed(_) => {}
         }
     }

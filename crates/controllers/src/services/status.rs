@@ -196,6 +196,8 @@ pub(super) struct PoolFacts<'a> {
     pub waiting: &'a Waiting,
     /// Why no claim can be written, if so.
     pub blocked: Option<&'a str>,
+    /// Whether an operator announces what pools ask to be announced.
+    pub announces: bool,
     /// The findings about its addresses.
     pub findings: Vec<&'a Found>,
 }
@@ -228,6 +230,7 @@ fn readiness(
     view: &PoolView,
     book: &Book,
     blocked: Option<&str>,
+    announces: bool,
 ) -> (Status, &'static str, String) {
     let Ok(pool) = &view.pool else {
         return (Status::False, "Invalid", problem(view).unwrap_or_default());
@@ -245,8 +248,8 @@ fn readiness(
     };
     let unreadable = (!view.unreadable.is_empty())
         .then(|| format!("does not count what cannot be read: {}", view.unreadable.join("; ")));
-    let ignored = (!view.ignored.is_empty())
-        .then(|| format!("this version does not act on {}", view.ignored.join(", ")));
+    let ignored = (view.announce.is_some() && !announces)
+        .then(|| "announce has no effect without the controller keepalived".to_owned());
     let cluster_ips = pool.ranges().intersection(book.cluster_ips());
     let cluster_ips = cluster_ips.ranges().next().map(|range| {
         format!("{range} is of a range from which the cluster gives ClusterIPs and never given")
@@ -260,7 +263,7 @@ fn readiness(
 /// The new status of a pool, if it has one and it differs from the current one.
 pub(super) fn pool(view: &PoolView, told: &PoolFacts<'_>, now: Timestamp) -> Option<IPGroupStatus> {
     let current = view.status.as_ref()?;
-    let PoolFacts { book, overlaps, waiting, blocked, findings } = told;
+    let PoolFacts { book, overlaps, waiting, blocked, announces, findings } = told;
     let count = book.count(&view.name);
     let longest = waiting.longest_for(&view.name).take(WaitingService::MOST);
     let mut next = IPGroupStatus {
@@ -282,7 +285,7 @@ pub(super) fn pool(view: &PoolView, told: &PoolFacts<'_>, now: Timestamp) -> Opt
         observed_generation: view.generation,
         conditions: current.conditions.clone(),
     };
-    let (status, reason, message) = readiness(view, book, *blocked);
+    let (status, reason, message) = readiness(view, book, *blocked, *announces);
     condition::set(
         &mut next.conditions,
         CONDITION_READY,

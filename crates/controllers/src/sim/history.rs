@@ -11,6 +11,7 @@ use super::{
 use crate::{
     cluster::{
         Labels, News,
+        node::NodeView,
         pool::{PoolSource, PoolView},
         service::ServiceView,
         virtual_ip::{MappingView, VirtualIpView},
@@ -75,7 +76,9 @@ impl Change {
             Self::Namespace(name, version, labels) => {
                 News::Namespaces(Watched::Present(name, version, labels))
             }
-            Self::Node(name, version, addrs) => News::Nodes(Watched::Present(name, version, addrs)),
+            Self::Node(name, version, addrs) => {
+                News::Nodes(Watched::Present(name, version, Box::new(node(addrs))))
+            }
             Self::ApiServer(name, version, addrs) => {
                 News::ApiServers(Watched::Present(name, version, addrs))
             }
@@ -131,7 +134,7 @@ impl ApiServer {
             Kind::Foreign => {
                 let nodes = self.foreign.iter().filter_map(|(who, (version, addrs))| {
                     let Foreign::Node(name) = who else { return None };
-                    Some((name.clone(), *version, addrs.clone()))
+                    Some((name.clone(), *version, Box::new(node(addrs.clone()))))
                 });
                 let servers = self.foreign.iter().filter_map(|(who, (version, addrs))| {
                     let Foreign::ApiServer(name) = who else { return None };
@@ -165,4 +168,9 @@ fn listed<K, V>(
     let present = items.map(|(key, version, value)| Watched::Present(key, version, value));
     let all = [Watched::ListBegins].into_iter().chain(present).chain([Watched::ListEnds]);
     all.map(news).collect()
+}
+
+/// A node with these addresses.
+fn node(addresses: Vec<IpAddr>) -> NodeView {
+    NodeView { addresses, ..NodeView::default() }
 }

@@ -2,6 +2,8 @@
 
 mod admission;
 #[cfg(test)]
+mod agent;
+#[cfg(test)]
 mod alerts;
 #[cfg(test)]
 mod chaos;
@@ -11,6 +13,8 @@ mod docs;
 mod election;
 #[cfg(test)]
 mod guide;
+#[cfg(test)]
+mod keepalived;
 #[cfg(test)]
 mod kube_vip;
 mod leadership;

@@ -57,7 +57,7 @@ fn a_pool_is_read_with_its_rules() {
     }));
     assert_eq!((view.name.as_str(), &*view.object), ("IPGroup/dmz", "dmz"));
     assert_eq!(view.classes, Classes::only(Some("example.org/lb")));
-    assert_eq!(view.ignored, ["announce"]);
+    assert_eq!(view.announce, crate::object::ObjectKey::parse("net/edge"));
     assert_eq!(view.retain_for, Some(std::time::Duration::from_hours(1)));
     assert_eq!(view.quota.unwrap().of("shop"), Some(2));
     let pool = view.pool.unwrap();

@@ -4,6 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::Service;
 use landfall_api::{
+    announce::AnnounceRequest,
     condition, convert,
     keys::{self, ANNOTATION_KUBE_VIP_ADDRESSES, CONDITION_ALLOCATED},
 };
@@ -14,11 +15,13 @@ use super::{
     kube_vip::{self, KubeVipMarks},
     request::{self, Pools},
 };
+use crate::cluster::keepalived::Announceable;
 use crate::object::{ObjectKey, Version, created, uid};
 
 /// Reads everything that any planner needs of a Service.
 pub(crate) fn read(object: &Service) -> ServiceView {
     let metadata = &object.metadata;
+    let spec = object.spec.as_ref();
     ServiceView {
         key: ObjectKey::of(metadata),
         uid: uid(metadata),
@@ -28,7 +31,22 @@ pub(crate) fn read(object: &Service) -> ServiceView {
         external: external_ips(object),
         cluster_ips: cluster_ips(object),
         leftover: leftover(object).map(Box::new),
+        local_traffic: spec.and_then(|spec| spec.external_traffic_policy.as_deref())
+            == Some("Local"),
+        announceable: announceable(object).map(Box::new),
     }
+}
+
+/// What a Service says about being announced by a keepalived group, if it says something and is of a sort
+/// that can have addresses.
+fn announceable(object: &Service) -> Option<Announceable> {
+    let metadata = &object.metadata;
+    let request = AnnounceRequest::read(metadata.annotations.as_ref()?);
+    request.group.as_ref()?;
+    let spec = object.spec.as_ref()?;
+    let is_balancer = spec.type_.as_deref() == Some("LoadBalancer");
+    let has_external = spec.external_ips.as_ref().is_some_and(|listed| !listed.is_empty());
+    (is_balancer || has_external).then(|| Announceable { created: created(metadata), request })
 }
 
 /// The view of a Service of type `LoadBalancer`.

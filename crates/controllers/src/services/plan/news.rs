@@ -22,6 +22,8 @@ impl Round<'_> {
             }
             Change::OtherService(_)
             | Change::Node(..)
+            | Change::KeepalivedGroup(..)
+            | Change::Child(..)
             | Change::ApiServer(..)
             | Change::VirtualIp { .. }
             | Change::Mapping(_)

@@ -98,6 +98,7 @@ impl Round<'_> {
                 overlaps: self.cluster.overlapping(name),
                 waiting: &self.own.waiting,
                 blocked: self.ledger.blocked(),
+                announces: self.cluster.keepalived_groups.listed(),
                 findings: self.own.repair.about(name).collect(),
             };
             let next = status::pool(view, &told, self.now.wall);

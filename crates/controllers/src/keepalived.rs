@@ -1,0 +1,25 @@
+//! Keepalived groups: addresses of Services float over the nodes of a group, by VRRP and the real keepalived.
+//!
+//! The operator decides a plan for each group and writes it into the group's `ConfigMap`; an agent on each node
+//! carries it out and reports who holds what.
+
+use crate::{engine::AnyPlanner, ledger::Ledger};
+
+pub use self::children::Pods;
+
+mod change;
+mod children;
+mod decide;
+mod effect;
+mod file;
+mod members;
+mod password;
+pub mod permissions;
+mod planner;
+mod status;
+mod told;
+
+/// The planner of keepalived groups.
+pub(crate) fn planner(pods: Pods, ledger: &mut Ledger) -> Box<dyn AnyPlanner> {
+    Box::new(planner::Planner::new(pods, ledger))
+}

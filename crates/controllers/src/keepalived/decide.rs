@@ -1,0 +1,265 @@
+//! What a group should be: the router ids of its instances, the plan of its nodes, and what is in the way.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use landfall_api::{
+    GroupName, GroupSettings,
+    announce::Obstacle,
+    keepalived_group::{Device, Layout},
+    verbatim::Lines,
+};
+use landfall_vrrp::{
+    FORMAT, Form, Instance, Node, PasswordFrom, Plan, Preempt, Transport, Version, conf,
+    layout::{self, Member, Settings},
+    router_ids::{self, Ids},
+};
+
+use super::{
+    change,
+    members::{Announced, Wishes, World},
+};
+use crate::{cluster::keepalived::GroupView, object::ObjectKey};
+
+/// The interval of the classic layout.
+const CLASSIC_ADVERT_MILLIS: u32 = 1000;
+/// Where a plan needs the name of a device that each node finds out by itself.
+const BY_ROUTE: &str = "by-route";
+
+/// What a group should be.
+#[derive(Debug, PartialEq)]
+pub(super) struct Decision {
+    /// The router id of each instance, as the group's status should have them.
+    pub ids: BTreeMap<String, u8>,
+    /// The plan; `None` while router ids are missing in the status, which must have them first.
+    pub plan: Option<Plan>,
+    /// The Services that the group announces.
+    pub announced: Vec<Announced>,
+    /// What is in the way of Services.
+    pub obstacles: BTreeMap<ObjectKey, Vec<Obstacle>>,
+    /// Instances for which no router id is left.
+    pub without_id: Vec<String>,
+    /// Nodes that hold up a change of an instance's form.
+    pub silent: BTreeSet<String>,
+}
+
+/// What is known of a group before the decision.
+pub(super) struct Known<'a> {
+    pub view: &'a GroupView,
+    pub settings: &'a GroupSettings,
+    /// The plan that nodes carry out now.
+    pub plan: Option<&'a Plan>,
+    /// The file of an operator that ran before, while there is no plan.
+    pub file: Option<&'a str>,
+    /// The name of the password in use.
+    pub password: Option<&'a str>,
+    /// Router ids of groups that have a node in common with this one.
+    pub elsewhere: BTreeSet<u8>,
+    pub nodes: change::Nodes<'a>,
+}
+
+/// Decides what a group should be.
+pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> Decision {
+    let (announced, mut obstacles) = world.announced(wishes, &known.view.key, known.settings);
+    let nodes = nodes_of(world, known.settings);
+    let settings = layout_settings(known);
+    let mut members: Vec<_> = announced.iter().map(|announced| member(world, announced)).collect();
+    let mut announced = announced;
+    limit(known, &mut announced, &mut members, &mut obstacles);
+
+    let existing = known.view.status.router_ids.iter();
+    let existing = existing.filter_map(|(name, id)| Some((name.clone(), u8::try_from(*id).ok()?)));
+    let existing: BTreeMap<_, _> = existing.collect();
+    let ids = Ids {
+        range: match &known.settings.layout {
+            Layout::PerService => 1..=255,
+            Layout::Slots(slots) => slots.router_ids.clone(),
+        },
+        forbidden: known.settings.excluded_router_ids.clone(),
+        elsewhere: known.elsewhere.clone(),
+    };
+    let assigned = router_ids::assign(&existing, &layout::names(&settings, &members), &ids);
+    if let Some(name) = name(known) {
+        for (announced, member) in announced.iter().zip(&members) {
+            let own = layout::names(&settings, std::slice::from_ref(member));
+            if own.iter().any(|instance| assigned.without.contains(instance)) {
+                let found = obstacles.entry(announced.service.clone()).or_default();
+                found.push(Obstacle::NoRouterId(name.clone()));
+            }
+        }
+    }
+    let in_status = assigned.ids == existing;
+    let mut silent = BTreeSet::new();
+    let plan = in_status.then(|| {
+        let found = found_forms(known);
+        let running = known.plan.iter().flat_map(|plan| &plan.instances);
+        let before: BTreeMap<_, _> = if known.plan.is_some() {
+            running.map(|instance| (instance.name.as_str(), &instance.form)).collect()
+        } else {
+            found.iter().map(|(name, form)| (name.as_str(), form)).collect()
+        };
+        let instances = layout::instances(&settings, &members, &nodes, &assigned.ids, &before);
+        let draft = plan(known, nodes, instances);
+        let guarded = change::guard(draft, known.plan, &found, known.nodes);
+        silent = guarded.silent;
+        guarded.plan
+    });
+    Decision { ids: assigned.ids, plan, announced, obstacles, without_id: assigned.without, silent }
+}
+
+fn name(known: &Known<'_>) -> Option<GroupName> {
+    known.view.key.to_string().parse().ok()
+}
+
+/// The nodes of a group. One that an administrator declared dead is none of them.
+pub(super) fn nodes_of(world: World<'_>, settings: &GroupSettings) -> Vec<Node> {
+    let names = world.cluster.nodes.keys();
+    let views = names.filter_map(|name| Some((name, world.cluster.nodes.get(name)?)));
+    let is_selected = |labels: &BTreeMap<String, String>| {
+        settings.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    };
+    let chosen = views.filter(|(_, view)| !view.out_of_service && is_selected(&view.labels));
+    chosen
+        .map(|(name, view)| Node { name: name.clone(), addresses: view.internal.clone() })
+        .collect()
+}
+
+fn layout_settings(known: &Known<'_>) -> Settings {
+    let settings = known.settings;
+    let version = if settings.vrrp_version() == 2 { Version::V2 } else { Version::V3 };
+    let (slots, advert_millis, preempt) = match &settings.layout {
+        Layout::PerService => (None, CLASSIC_ADVERT_MILLIS, Preempt::Never),
+        Layout::Slots(slots) => {
+            let advert = u32::try_from(slots.advert_interval.as_millis());
+            let preempt = match slots.preempt_after {
+                None => Preempt::Never,
+                Some(wait) if wait.is_zero() => Preempt::AtOnce,
+                Some(wait) => {
+                    Preempt::AfterSeconds(u32::try_from(wait.as_secs()).unwrap_or(u32::MAX))
+                }
+            };
+            (Some(slots.count), advert.unwrap_or(u32::MAX), preempt)
+        }
+    };
+    Settings {
+        version,
+        advert_millis,
+        unicast: settings.unicast,
+        password: known.password.map(str::to_owned),
+        preempt,
+        group: known.view.key.name().to_owned(),
+        slots,
+    }
+}
+
+/// A Service as the layout knows it.
+fn member(world: World<'_>, announced: &Announced) -> Member {
+    let view = world.cluster.services.get(&announced.service);
+    let request = view.and_then(|view| view.announceable.as_ref()).map(|asked| &asked.request);
+    let lines = request.map(|request| &request.lines.lines);
+    let advert_millis = lines.and_then(|lines| lines.get("advert_int")).and_then(advert_millis);
+    let others = lines.into_iter().flat_map(Lines::of_agents);
+    let others = others.filter(|line| line.keyword.name != "advert_int");
+    Member {
+        service: announced.service.to_string(),
+        addresses: announced.addresses.clone(),
+        spread: request.is_some_and(|request| request.spread),
+        lines: others.map(ToString::to_string).collect(),
+        only_on: None,
+        advert_millis,
+    }
+}
+
+/// The interval of a line that a Service sets, in seconds.
+fn advert_millis(seconds: &str) -> Option<u32> {
+    seconds.parse::<u32>().ok()?.checked_mul(1000)
+}
+
+/// Drops what a group with short adverts cannot carry: the youngest names go first.
+fn limit(
+    known: &Known<'_>,
+    announced: &mut [Announced],
+    members: &mut [Member],
+    obstacles: &mut BTreeMap<ObjectKey, Vec<Obstacle>>,
+) {
+    let Layout::Slots(slots) = &known.settings.layout else { return };
+    let (Some(most), Some(name)) = (slots.most_addresses(), name(known)) else { return };
+    let carried: BTreeSet<IpAddr> =
+        known.plan.iter().flat_map(|plan| &plan.instances).flat_map(Instance::served).collect();
+    let mut room = most.saturating_sub(
+        members
+            .iter()
+            .flat_map(|member| &member.addresses)
+            .filter(|one| carried.contains(one))
+            .count(),
+    );
+    for (announced, member) in announced.iter_mut().zip(members) {
+        let before = member.addresses.len();
+        member.addresses.retain(|address| {
+            let fits = carried.contains(address) || room > 0;
+            if fits && !carried.contains(address) {
+                room = room.saturating_sub(1);
+            }
+            fits
+        });
+        if member.addresses.len() < before {
+            announced.addresses.clone_from(&member.addresses);
+            let found = obstacles.entry(announced.service.clone()).or_default();
+            found.push(Obstacle::TooManyAddresses(name.clone(), most));
+        }
+    }
+}
+
+/// The forms of the instances in the file of an operator that ran before.
+fn found_forms(known: &Known<'_>) -> BTreeMap<String, Form> {
+    let file = known.file.filter(|_| known.plan.is_none());
+    let Some(Ok(file)) = file.map(conf::parse) else { return BTreeMap::new() };
+    let found = conf::instances(&file).filter(|instance| !instance.advertised.is_empty());
+    found
+        .map(|instance| {
+            let is_v4 = instance.advertised.first().is_some_and(IpAddr::is_ipv4);
+            let form = Form {
+                version: if is_v4 { instance.version.unwrap_or(Version::V2) } else { Version::V3 },
+                advert_millis: instance.advert_millis.unwrap_or(CLASSIC_ADVERT_MILLIS),
+                transport: if instance.peers.is_empty() {
+                    Transport::Multicast
+                } else {
+                    Transport::Unicast
+                },
+                password: known.password.filter(|_| instance.password.is_some()).map(str::to_owned),
+                advertised: instance.advertised,
+                anchor: false,
+            };
+            (instance.name, form)
+        })
+        .collect()
+}
+
+fn plan(known: &Known<'_>, nodes: Vec<Node>, instances: Vec<Instance>) -> Plan {
+    let (interface, interface_from) = match &known.settings.default_device {
+        Device::Named(name) => (name.clone(), None),
+        Device::Towards(address) => (BY_ROUTE.to_owned(), Some(*address)),
+    };
+    let own = known.settings.devices.iter().filter_map(|(node, device)| match device {
+        Device::Named(name) => Some((node.clone(), name.clone())),
+        Device::Towards(_) => None,
+    });
+    Plan {
+        format: FORMAT,
+        generation: 0,
+        group: known.view.key.to_string(),
+        interface,
+        interface_from,
+        interfaces: own.collect(),
+        password_from: known
+            .settings
+            .password
+            .as_ref()
+            .map(|from| PasswordFrom { secret: from.secret.clone(), key: from.key.clone() }),
+        global_lines: known.settings.lines.of_agents().map(ToString::to_string).collect(),
+        nodes,
+        instances,
+    }
+}

@@ -1,0 +1,78 @@
+//! The permissions that the planner of keepalived groups needs.
+
+use crate::{
+    kinds::{KEEPALIVED_GROUPS, POD_MONITORS},
+    permissions::{Role, Rule},
+};
+
+/// Everything about keepalived groups. A separate role, because most clusters have none of them, and because it
+/// includes what the agents may do: nobody can grant a right that they do not have.
+pub const KEEPALIVED: Role = Role {
+    label: "keepalived",
+    purpose: "Needed where there are KeepalivedGroups, to create the pods of each group with their \
+              account and role, and to write its status. The operator looks at the metadata of the Secrets \
+              that groups name; it must be allowed to read them in order to let the agents read them.",
+    rules: &[
+        Rule {
+            groups: &["apiextensions.k8s.io"],
+            resources: &["customresourcedefinitions"],
+            verbs: &["list", "watch"],
+            names: &[KEEPALIVED_GROUPS, POD_MONITORS],
+        },
+        Rule {
+            groups: &["redhatcop.redhat.io"],
+            resources: &["keepalivedgroups"],
+            verbs: &["list", "watch"],
+            names: &[],
+        },
+        Rule {
+            groups: &["redhatcop.redhat.io"],
+            resources: &["keepalivedgroups/status"],
+            verbs: &["patch"],
+            names: &[],
+        },
+        // An owner reference that blocks the deletion of the owner needs it.
+        Rule {
+            groups: &["redhatcop.redhat.io"],
+            resources: &["keepalivedgroups/finalizers"],
+            verbs: &["update"],
+            names: &[],
+        },
+        Rule {
+            groups: &[""],
+            resources: &["configmaps"],
+            verbs: &["create", "get", "list", "patch", "watch"],
+            names: &[],
+        },
+        Rule {
+            groups: &[""],
+            resources: &["serviceaccounts"],
+            verbs: &["create", "list", "patch", "watch"],
+            names: &[],
+        },
+        Rule {
+            groups: &[""],
+            resources: &["secrets"],
+            verbs: &["get", "list", "watch"],
+            names: &[],
+        },
+        Rule {
+            groups: &["apps"],
+            resources: &["daemonsets"],
+            verbs: &["create", "list", "patch", "watch"],
+            names: &[],
+        },
+        Rule {
+            groups: &["rbac.authorization.k8s.io"],
+            resources: &["roles", "rolebindings"],
+            verbs: &["create", "list", "patch", "watch"],
+            names: &[],
+        },
+        Rule {
+            groups: &["monitoring.coreos.com"],
+            resources: &["podmonitors"],
+            verbs: &["create", "list", "patch", "watch"],
+            names: &[],
+        },
+    ],
+};

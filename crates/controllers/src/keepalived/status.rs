@@ -1,0 +1,199 @@
+//! What a group says about itself: conditions, generation, and who holds which address.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use landfall_api::{
+    KeepalivedGroupStatus, Problem,
+    condition::{self, Status},
+    keepalived_group::{AnnouncedAddress, GroupNode, InstanceState},
+    keys::CONDITION_READY,
+};
+use landfall_vrrp::{Instance, Plan};
+use serde_json::{Value, json};
+
+use super::{decide::Decision, password::Password};
+use crate::{cluster::keepalived::GroupView, object::ObjectKey};
+
+/// The condition of a group part of which does not work.
+const CONDITION_DEGRADED: &str = "Degraded";
+/// The conditions of the replaced operator, of which one is `True`, and their reasons as it spelt them.
+const CONDITION_SUCCESS: &str = "ReconcileSuccess";
+const CONDITION_ERROR: &str = "ReconcileError";
+const SUCCEEDED: &str = "LastReconcileCycleSucceded";
+const FAILED: &str = "LastReconcileCycleFailed";
+/// How many names a message has.
+const MOST_NAMED: usize = 5;
+
+/// Everything that a group's status is made from.
+pub(super) struct Situation<'a> {
+    pub view: &'a GroupView,
+    /// The plan that nodes are to carry out.
+    pub plan: Option<&'a Plan>,
+    pub password: &'a Password,
+    pub decision: Option<&'a Decision>,
+    /// Messages of the API server about writes that it refused.
+    pub refused: Vec<&'a str>,
+}
+
+/// The fields of the status that differ from what they should be, if any do.
+pub(super) fn summary(situation: &Situation<'_>, now: Timestamp) -> Option<Value> {
+    let old = &situation.view.status;
+    let conditions = conditions(situation, now);
+    let generation = situation.plan.map(|plan| plan.generation);
+    let is_current = |node: &&GroupNode| generation.is_some() && node.generation == generation;
+    let applied = old.nodes.iter().filter(is_current).count();
+    let applied = generation.is_some().then(|| i64::try_from(applied).unwrap_or(i64::MAX));
+    let addresses = addresses(situation);
+    let same = old.conditions == conditions
+        && old.generation == generation
+        && old.applied_nodes == applied
+        && old.addresses == addresses;
+    (!same).then(|| {
+        json!({
+            "conditions": conditions,
+            "generation": generation,
+            "appliedNodes": applied,
+            "addresses": addresses,
+        })
+    })
+}
+
+fn conditions(situation: &Situation<'_>, now: Timestamp) -> Vec<Condition> {
+    let (ready, degraded) = (ready(situation), degraded(situation));
+    let mut conditions = situation.view.status.conditions.clone();
+    let mut set = |kind: &str, holds: bool, reason: &str, message: &str| {
+        let status = if holds { Status::True } else { Status::False };
+        let generation = Some(situation.view.generation);
+        condition::set(&mut conditions, kind, status, reason, message, generation, now);
+    };
+    match &ready {
+        Ok(message) => set(CONDITION_READY, true, "Serving", message),
+        Err((reason, message)) => set(CONDITION_READY, false, reason, message),
+    }
+    match &degraded {
+        None => set(CONDITION_DEGRADED, false, "AsExpected", ""),
+        Some((reason, message)) => set(CONDITION_DEGRADED, true, reason, message),
+    }
+    let error = ready.err().or(degraded).map(|(_, message)| message);
+    set(CONDITION_SUCCESS, error.is_none(), SUCCEEDED, "");
+    let reason = if error.is_some() { FAILED } else { SUCCEEDED };
+    set(CONDITION_ERROR, error.is_some(), reason, &error.unwrap_or_default());
+    conditions
+}
+
+type Trouble = (&'static str, String);
+
+/// What the group announces, or why it announces nothing.
+fn ready(situation: &Situation<'_>) -> Result<String, Trouble> {
+    if let Err(problems) = &situation.view.settings {
+        return Err(("Invalid", problems_text(problems)));
+    }
+    match situation.password {
+        Password::Missing => {
+            let message = "the Secret that passwordAuth names does not exist. Create it.";
+            return Err(("PasswordMissing", message.to_owned()));
+        }
+        Password::Unknown => return Err(("Pending", "its password is looked up".to_owned())),
+        Password::NotUsed | Password::Named(_) => {}
+    }
+    match situation.plan {
+        None => Err(("Pending", "its plan is written".to_owned())),
+        Some(plan) if plan.nodes.is_empty() => Err((
+            "NoNodes",
+            "no node has the labels of nodeSelector. Label a node, or change nodeSelector."
+                .to_owned(),
+        )),
+        Some(plan) => Ok(format!("announced from {} nodes", plan.nodes.len())),
+    }
+}
+
+/// The first thing that does not work as it should.
+fn degraded(situation: &Situation<'_>) -> Option<Trouble> {
+    if let Some(message) = situation.refused.first() {
+        return Some(("WriteRefused", (*message).to_owned()));
+    }
+    let decision = situation.decision?;
+    if !decision.without_id.is_empty() {
+        let names = named(decision.without_id.iter().map(String::as_str));
+        let message = format!(
+            "no router ID is left for {names}. Give the group the field vrrp, which needs a few router IDs for any \
+             number of Services, or fewer Services."
+        );
+        return Some(("RouterIDsExhausted", message));
+    }
+    if !decision.silent.is_empty() {
+        let names = named(decision.silent.iter().map(String::as_str));
+        let message = format!("a change waits for nodes without news of their agents: {names}");
+        return Some(("ChangeWaits", message));
+    }
+    let failing = situation.view.status.nodes.iter();
+    let failing = failing.filter_map(|node| Some((&node.node, node.last_error.as_ref()?)));
+    let failing: Vec<_> = failing.map(|(node, error)| format!("{node}: {error}")).collect();
+    if !failing.is_empty() {
+        return Some(("NodesFailing", named(failing.iter().map(String::as_str))));
+    }
+    let warnings = situation.view.settings.as_ref().ok().map(|settings| &settings.warnings)?;
+    (!warnings.is_empty()).then(|| ("PartlyRead", problems_text(warnings)))
+}
+
+fn problems_text(problems: &[Problem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.collect();
+    let more = names.len().saturating_sub(MOST_NAMED);
+    let text = names.into_iter().take(MOST_NAMED).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{text} and {more} more") } else { text }
+}
+
+/// The node that holds the addresses of an instance, with all of them, and since when. Of several that say so, the
+/// one that became it last.
+pub(super) fn holder<'a>(
+    status: &'a KeepalivedGroupStatus,
+    instance: &Instance,
+) -> Option<(&'a GroupNode, Timestamp)> {
+    let has_all = |node: &&GroupNode| {
+        node.generation.is_some_and(|generation| generation >= instance.generation)
+    };
+    let reports = status.nodes.iter().filter(has_all).flat_map(|node| {
+        let reports = node.instances.iter().filter(|report| report.name == instance.name);
+        reports.map(move |report| (node, report))
+    });
+    let masters = reports.filter(|(_, report)| report.state == InstanceState::Master);
+    masters.map(|(node, report)| (node, report.since.0)).max_by_key(|(_, since)| *since)
+}
+
+/// Every address of the group, in order.
+fn addresses(situation: &Situation<'_>) -> Vec<AnnouncedAddress> {
+    let (Some(plan), Some(decision)) = (situation.plan, situation.decision) else {
+        return situation.view.status.addresses.clone();
+    };
+    let services: BTreeMap<IpAddr, &ObjectKey> = decision
+        .announced
+        .iter()
+        .flat_map(|one| one.addresses.iter().map(|address| (*address, &one.service)))
+        .collect();
+    let mut all: Vec<(IpAddr, AnnouncedAddress)> = Vec::new();
+    for instance in &plan.instances {
+        let holder = holder(&situation.view.status, instance);
+        for address in instance.served() {
+            let Some(service) = services.get(&address) else { continue };
+            let entry = AnnouncedAddress {
+                address: address.to_string(),
+                service: service.to_string(),
+                instance: instance.name.clone(),
+                vrid: i32::from(instance.router_id),
+                node: holder.map(|(node, _)| node.node.clone()),
+                since: holder
+                    .map(|(_, since)| k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(since)),
+            };
+            all.push((address, entry));
+        }
+    }
+    all.sort_by_key(|(address, _)| *address);
+    all.truncate(KeepalivedGroupStatus::MOST_ADDRESSES);
+    all.into_iter().map(|(_, entry)| entry).collect()
+}
