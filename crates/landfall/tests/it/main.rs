@@ -2,8 +2,6 @@
 
 mod admission;
 #[cfg(test)]
-mod agent;
-#[cfg(test)]
 mod alerts;
 #[cfg(test)]
 mod chaos;
@@ -13,8 +11,6 @@ mod docs;
 mod election;
 #[cfg(test)]
 mod guide;
-#[cfg(test)]
-mod keepalived;
 #[cfg(test)]
 mod kube_vip;
 mod leadership;

@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use landfall_api::keepalived_group::KeepalivedGroup;
-use landfall_testkit::bed::Program;
 use landfall_testkit::builders::load_balancer;
 use landfall_testkit::install::Install;
 use landfall_testkit::{Bed, ControlPlane, Operator, Process, Proxy, wait};
 use serde_json::{Value, json};
 
-use crate::stage::{LONG, root};
+use crate::agent::group::start_agent;
+use crate::{LONG, root};
 
 const ALL: [&str; 3] = ["n1", "n2", "n3"];
 const NAMESPACE: &str = "net";
@@ -84,18 +83,9 @@ impl Stage {
 
     /// Starts the agent of a node, as the group's `DaemonSet` would.
     fn start(&mut self, name: &str) {
-        let node = self.bed.node(name);
-        let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_landfall")));
-        command
-            .arg("agent")
-            .args(["--group", &format!("{NAMESPACE}/{GROUP}"), "--node", name])
-            .args(["--metrics-addr", "127.0.0.1:9650"])
-            .arg("--run-dir")
-            .arg(node.dir().join("run"))
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig);
-        let program = Program::new(command).sees(self.plane.dir()).confined();
-        self.agents.insert(name.to_owned(), node.run(program, "agent.log").unwrap());
+        let group = format!("{NAMESPACE}/{GROUP}");
+        let agent = start_agent(self.bed.node(name), &group, &self.kubeconfig, &self.plane);
+        self.agents.insert(name.to_owned(), agent);
     }
 
     async fn group(&self) -> KeepalivedGroup {

@@ -6,7 +6,7 @@ use landfall_testkit::{Bed, wait};
 use landfall_vrrp::Form;
 
 use super::group::{Group, slot};
-use crate::stage::LONG;
+use crate::LONG;
 
 const ALL: [&str; 3] = ["n1", "n2", "n3"];
 

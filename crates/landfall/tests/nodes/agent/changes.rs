@@ -10,7 +10,7 @@ use landfall_testkit::{Bed, wait};
 use landfall_vrrp::{Change, Form, PasswordFrom, Plan, Step, Version, password_name};
 
 use super::group::{Group, NAME, slot};
-use crate::stage::LONG;
+use crate::LONG;
 
 const ALL: [&str; 3] = ["n1", "n2", "n3"];
 

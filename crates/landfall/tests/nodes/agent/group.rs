@@ -15,7 +15,7 @@ use landfall_testkit::{Bed, ControlPlane, Process, Proxy, shared, wait};
 use landfall_vrrp::{FORMAT, Form, Instance, Node, Plan, Preempt, Transport, Version};
 use tokio::sync::OnceCell;
 
-use crate::stage::{LONG, root};
+use crate::{LONG, root};
 
 /// The name of the group, of its `ConfigMap` and of its Secret.
 pub(super) const NAME: &str = "edge";
@@ -80,18 +80,9 @@ impl Group {
 
     /// Starts the agent of a node, with the rights that it has in production.
     pub(super) fn start(&mut self, name: &str) {
-        let node = self.bed.node(name);
-        let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_landfall")));
-        command
-            .arg("agent")
-            .args(["--group", &format!("{}/{NAME}", self.namespace), "--node", name])
-            .args(["--metrics-addr", "127.0.0.1:9650"])
-            .arg("--run-dir")
-            .arg(node.dir().join("run"))
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig);
-        let program = Program::new(command).sees(self.plane.dir()).confined();
-        self.agents.insert(name.to_owned(), node.run(program, "agent.log").unwrap());
+        let group = format!("{}/{NAME}", self.namespace);
+        let agent = start_agent(self.bed.node(name), &group, &self.kubeconfig, self.plane);
+        self.agents.insert(name.to_owned(), agent);
     }
 
     pub(super) fn agent(&self, name: &str) -> &Process {
@@ -242,4 +233,23 @@ pub(super) fn slot(number: u8, order: &[u32], addresses: &[IpAddr]) -> Instance 
         lines: vec![],
         change: None,
     }
+}
+
+/// Starts the agent of a node, with the rights that it has in production.
+pub(crate) fn start_agent(
+    node: &BedNode,
+    group: &str,
+    kubeconfig: &Path,
+    plane: &ControlPlane,
+) -> Arc<Process> {
+    let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_landfall")));
+    command
+        .args(["agent", "--group", group, "--node", node.name()])
+        .args(["--metrics-addr", "127.0.0.1:9650"])
+        .arg("--run-dir")
+        .arg(node.dir().join("run"))
+        .arg("--kubeconfig")
+        .arg(kubeconfig);
+    let program = Program::new(command).sees(plane.dir()).confined();
+    node.run(program, "agent.log").unwrap()
 }

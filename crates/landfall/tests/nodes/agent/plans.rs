@@ -7,7 +7,7 @@ use landfall_testkit::proxy::Record;
 use landfall_testkit::{Bed, wait};
 
 use super::group::{Group, slot};
-use crate::stage::LONG;
+use crate::LONG;
 
 const ALL: [&str; 3] = ["n1", "n2", "n3"];
 

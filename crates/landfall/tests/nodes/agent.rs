@@ -2,5 +2,5 @@
 
 mod changes;
 mod faults;
-mod group;
+pub(crate) mod group;
 mod plans;
