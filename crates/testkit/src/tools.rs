@@ -26,8 +26,8 @@ pub const BED: &[Tool] = &[
     tool("unshare", "util-linux"),
 ];
 
-/// What all other tests run.
-pub const OTHERS: &[Tool] = &[tool("promtool", "prometheus"), tool("setpriv", "util-linux")];
+/// What other tests run besides, as far as it is not built by ourselves.
+pub const OTHERS: &[Tool] = &[tool("promtool", "prometheus")];
 
 /// Where Debian has programs for administrators, which is not on every user's `PATH`.
 const ADMIN_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];

@@ -92,6 +92,10 @@ impl<Stop> Background<Stop> {
     pub(crate) fn new(stop: Stop, thread: JoinHandle<()>) -> Self {
         Self { stop: Some(stop), thread: Some(thread) }
     }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
 }
 
 impl<Stop> Drop for Background<Stop> {

@@ -1,4 +1,5 @@
-//! What answers on every node: whoever asks any of its addresses by UDP or TCP is told the node's name.
+//! The server on every node that answers each question, by UDP or TCP and at any of its addresses, with the
+//! name of the node.
 
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Write};
 use std::net::{Ipv6Addr, TcpListener, UdpSocket};
@@ -65,7 +66,7 @@ impl Sockets {
             drop(self.udp.send_to(&answer, asker));
         }
         while let Some((mut stream, _)) = next(self.tcp.accept())? {
-            // Whoever asked may have gone.
+            // The asker may have gone.
             drop(stream.write_all(node.as_bytes()));
         }
         Ok(())

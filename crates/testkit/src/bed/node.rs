@@ -29,7 +29,7 @@ const LO: u32 = 1;
 enum Pace {
     /// As the kernel does by itself.
     Usual,
-    /// For a machine that nobody watches yet.
+    /// For a machine that no test watches yet.
     Fast,
 }
 

@@ -28,7 +28,7 @@ pub const INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Sampler {
     record: Arc<Mutex<Record>>,
-    _thread: Background<PipeWriter>,
+    thread: Background<PipeWriter>,
 }
 
 impl Sampler {
@@ -43,7 +43,7 @@ impl Sampler {
             stopped,
         };
         let thread = thread::spawn(move || eyes.watch());
-        Ok(Self { record, _thread: Background::new(stop, thread) })
+        Ok(Self { record, thread: Background::new(stop, thread) })
     }
 
     /// Everything seen until now.
@@ -51,24 +51,34 @@ impl Sampler {
         lock(&self.record).clone()
     }
 
-    /// A sample that began after the call is complete.
+    /// Returns once a sample is complete that began after the call.
     pub async fn next_sample(&self) {
-        // The one under way may have begun before.
-        let wanted = lock(&self.record).samples() + 2;
-        while lock(&self.record).samples() < wanted {
+        let wanted = self.next();
+        // A thread that has panicked takes no more; what the test then looks at fails it.
+        while lock(&self.record).samples() < wanted && !self.thread.is_finished() {
             tokio::time::sleep(INTERVAL / 2).await;
         }
     }
 
-    /// Waits until exactly one of the nodes holds an address, and names it.
+    /// The number of samples that there will be after the next that begins; one may be under way.
+    fn next(&self) -> usize {
+        lock(&self.record).samples() + 2
+    }
+
+    /// Waits until exactly one of the nodes holds an address, in a sample that begins after the call, and names
+    /// it.
     pub async fn holder(
         &self,
         address: IpAddr,
         among: &[&str],
         deadline: Duration,
     ) -> std::result::Result<String, TimedOut> {
+        let wanted = self.next();
         wait::until(format!("one holder of {address}"), deadline, async || {
             let record = lock(&self.record);
+            if record.samples() < wanted {
+                return Err("no new sample".to_owned());
+            }
             let mut holders = record.holders(address);
             holders.retain(|node| among.contains(node));
             match holders[..] {

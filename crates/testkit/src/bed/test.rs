@@ -68,7 +68,7 @@ impl Bed {
     ///
     /// An ordinary user can make beds only as root of a user namespace, which a process with threads cannot
     /// enter; hence the second case, in which a failure of that process is an error here. With `CI=true` a
-    /// machine that does not allow beds is an error, too.
+    /// machine that does not allow beds is an error as well.
     ///
     /// To be called first in the test, from its own thread: that has the name of the test.
     pub async fn for_test() -> Result<Option<Self>> {

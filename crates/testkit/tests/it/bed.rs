@@ -38,9 +38,8 @@ fn reaches(from: &Node, address: IpAddr) -> bool {
 }
 
 async fn until_reaches(from: &Node, address: IpAddr) {
-    wait::until(format!("an answer from {address}"), DEADLINE, async || reaches(from, address))
-        .await
-        .unwrap();
+    let what = format!("an answer from {address} at {}", from.name());
+    wait::until(what, DEADLINE, async || reaches(from, address)).await.unwrap();
 }
 
 #[tokio::test]
@@ -49,12 +48,12 @@ async fn beds_have_the_same_addresses_and_nothing_in_common() {
     let two = Bed::new().await.unwrap();
     let vip = Bed::vip4(1);
     give(one.node("n1"), vip);
-    assert!(reaches(one.client(), vip));
+    until_reaches(one.client(), vip).await;
     assert!(!reaches(two.client(), vip));
     assert!(!two.node("n1").holds(vip).unwrap());
     for bed in [&one, &two] {
         for node in bed.nodes() {
-            assert!(reaches(bed.client(), node.ipv4().into()), "{}", node.name());
+            until_reaches(bed.client(), node.ipv4().into()).await;
         }
     }
     let here = std::fs::read_to_string("/proc/net/dev").unwrap();
@@ -69,7 +68,7 @@ async fn nodes_reach_each_other_by_both_families() {
     for node in bed.nodes() {
         for address in [IpAddr::from(node.ipv4()), node.ipv6().into()] {
             for from in [bed.client(), bed.api(), bed.node("n1")] {
-                assert!(reaches(from, address), "{} from {}", node.name(), from.name());
+                until_reaches(from, address).await;
             }
         }
         let mut own: Vec<_> = node.addresses().unwrap();

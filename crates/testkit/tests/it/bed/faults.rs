@@ -36,7 +36,7 @@ async fn a_node_whose_link_is_cut_sees_its_device_down_and_loses_its_ipv6_addres
     assert!(node.holds(node.ipv4().into()).unwrap());
     assert!(!node.holds(node.ipv6().into()).unwrap());
     assert!(is_cut_off(&bed, node));
-    assert!(reaches(bed.client(), bed.node("n1").ipv4().into()));
+    until_reaches(bed.client(), bed.node("n1").ipv4().into()).await;
     comes_back(&bed, node).await;
 }
 
@@ -56,8 +56,8 @@ async fn a_silent_port_drops_frames_both_ways_and_the_node_sees_nothing_of_it() 
     let node = bed.node("n2");
     let (flags_before, addresses) = (flags(node), node.addresses().unwrap());
     // Known neighbours, so that it is not only the question for them that is lost.
-    assert!(reaches(bed.client(), node.ipv4().into()));
-    assert!(reaches(node, bed.client().ipv4().into()));
+    until_reaches(bed.client(), node.ipv4().into()).await;
+    until_reaches(node, bed.client().ipv4().into()).await;
     node.silence_port().unwrap();
     assert!(is_cut_off(&bed, node));
     assert_eq!(flags(node), flags_before);
@@ -108,6 +108,6 @@ async fn programs_that_are_killed_all_at_once_leave_their_addresses_behind() {
     node.kill_programs().unwrap();
     assert!(!program.is_running());
     assert_eq!(program.log_tail(5), "");
-    assert!(reaches(bed.client(), Bed::vip4(1)));
+    until_reaches(bed.client(), Bed::vip4(1)).await;
     node.output(Command::new("true")).unwrap();
 }

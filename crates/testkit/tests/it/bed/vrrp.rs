@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use futures::future::join_all;
-use landfall_testkit::bed::{Doubled, Keepalived, Protocol, State};
+use landfall_testkit::bed::{Doubled, Keepalived, Protocol, Sampler, State};
 use landfall_testkit::{Bed, wait};
 
 use super::{ALL, DEADLINE, bed};
@@ -46,6 +46,16 @@ async fn start(bed: &Bed, name: &str, address: IpAddr) -> Keepalived {
     Keepalived::start(bed.node(name), "keepalived", &config(name, address)).await.unwrap()
 }
 
+async fn until_held_by(sampler: &Sampler, address: IpAddr, node: &str) {
+    wait::until(format!("{node} alone to hold {address}"), DEADLINE, async || {
+        let record = sampler.record();
+        let holders = record.holders(address);
+        if holders == [node] { Ok(()) } else { Err(format!("{holders:?}")) }
+    })
+    .await
+    .unwrap();
+}
+
 /// A group elects one node; when that dies, the next in order takes over.
 async fn a_group_survives_its_holder(address: IpAddr) {
     let Some(bed) = bed().await else { return };
@@ -58,20 +68,21 @@ async fn a_group_survives_its_holder(address: IpAddr) {
     for daemon in &daemons[1..] {
         daemon.reaches(INSTANCE, State::Backup, DEADLINE).await.unwrap();
     }
-    assert_eq!(sampler.holder(address, &ALL, DEADLINE).await.unwrap(), "n1");
+    until_held_by(&sampler, address, "n1").await;
     let asking = bed.ask(address).unwrap();
     wait::until("answers", DEADLINE, async || asking.questions(Protocol::Udp).answers() > 0)
         .await
         .unwrap();
 
     let died = bed.node("n1").power_off().unwrap();
+    // On a machine that is too busy n3 may be first, but not for long.
+    until_held_by(&sampler, address, "n2").await;
     let others = bed.names_without("n1");
-    assert_eq!(sampler.holder(address, &others, DEADLINE).await.unwrap(), "n2");
     let heard =
         wait::until("an announcement", DEADLINE, async || announcements.first(address, died))
             .await
             .unwrap();
-    assert_eq!(heard.node, "n2");
+    assert!(others.contains(&heard.node.as_str()), "{heard:?}");
     wait::until("answers of n2", DEADLINE, async || {
         asking.questions(Protocol::Udp).runs(died).iter().any(|run| &*run.node == "n2")
     })
@@ -79,20 +90,14 @@ async fn a_group_survives_its_holder(address: IpAddr) {
     .unwrap();
     let record = sampler.record();
     let taken = record.taken(address, "n1", died).unwrap();
-    assert_eq!(taken.node, "n2");
+    assert!(others.contains(&taken.node.as_str()), "{taken:?}");
     assert!(record.gap(address, died, &others) >= taken.after);
     assert!(asking.silence(died) > std::time::Duration::ZERO);
 
     // It comes back and takes its place again.
     bed.node("n1").power_on().await.unwrap();
     let _again = start(&bed, "n1", address).await;
-    wait::until("n1 alone to hold it again", DEADLINE, async || {
-        let record = sampler.record();
-        let holders = record.holders(address);
-        if holders == ["n1"] { Ok(()) } else { Err(format!("{holders:?}")) }
-    })
-    .await
-    .unwrap();
+    until_held_by(&sampler, address, "n1").await;
 }
 
 /// At one advert a second, for then the second node has a second before the third: no machine is so busy that
@@ -200,7 +205,7 @@ async fn a_frozen_holder_and_its_successor_hold_the_address_together() {
         .unwrap();
     first.resume().unwrap();
     second.reaches(INSTANCE, State::Backup, DEADLINE).await.unwrap();
-    assert_eq!(sampler.holder(vip, &ALL, DEADLINE).await.unwrap(), "n1");
+    until_held_by(&sampler, vip, "n1").await;
 }
 
 #[tokio::test]

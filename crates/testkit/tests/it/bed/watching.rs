@@ -68,7 +68,7 @@ async fn the_sampler_follows_a_node_that_is_switched_off_and_on() {
     give(node, vip);
     assert_eq!(sampler.holder(vip, &ALL, DEADLINE).await.unwrap(), "n2");
     assert_eq!(sampler.record().holdings(vip).len(), 2);
-    // Its addresses outlive its programs, and the sampler sees that, too.
+    // Its addresses outlive its programs, as the sampler sees.
     node.kill_programs().unwrap();
     sampler.next_sample().await;
     assert_eq!(is_held().await, 1);
@@ -117,7 +117,13 @@ async fn the_client_sees_which_node_answers_and_how_long_none_does() {
         answered("n1").await;
         let began = Instant::now();
         bed.node("n1").silence_port().unwrap();
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        let long = Duration::from_millis(200);
+        wait::until("a silence by both protocols", DEADLINE, async || {
+            let silence = |it| asking.questions(it).silence(began, Instant::now());
+            silence(Protocol::Udp) >= long && silence(Protocol::Tcp) >= long
+        })
+        .await
+        .unwrap();
         let healed = bed.node("n1").restore().await.unwrap();
         answered("n1").await;
         // Wait for an answer to what was asked after it came back.
@@ -126,14 +132,12 @@ async fn the_client_sees_which_node_answers_and_how_long_none_does() {
         })
         .await
         .unwrap();
+        // It does not end with the fault, and counts no longer than it lasts.
         let silence = asking.silence(began);
-        assert!(silence >= Duration::from_millis(150), "{silence:?}");
-        assert!(silence <= began.elapsed());
+        assert!(silence >= long && silence <= began.elapsed(), "{silence:?}");
         let questions = asking.questions(Protocol::Udp);
         assert!(!questions.is_answered_by_two(began));
         assert!(questions.answers() < questions.all().len());
-        let tcp = asking.questions(Protocol::Tcp).silence(began, Instant::now());
-        assert!(tcp >= Duration::from_millis(100), "{tcp:?}");
     }
 }
 
@@ -155,7 +159,6 @@ async fn announcements_name_the_address_and_the_node() {
             .await
             .unwrap();
         assert_eq!((heard.address, heard.node.as_str()), (address, "n2"));
-        assert_eq!(announcements.first(address, Instant::now()), None);
     }
-    assert_eq!(announcements.first(bed.node("n1").ipv4().into(), before), None);
+    assert!(announcements.all().iter().all(|it| it.node == "n2"), "{:?}", announcements.all());
 }
