@@ -13,11 +13,11 @@ mod decide;
 mod effect;
 mod file;
 mod members;
+mod notices;
 mod password;
 pub mod permissions;
 mod planner;
 mod status;
-mod told;
 
 /// The planner of keepalived groups.
 pub(crate) fn planner(pods: Pods, ledger: &mut Ledger) -> Box<dyn AnyPlanner> {

@@ -16,9 +16,9 @@ use super::{
     effect::{Answer, Effect, Part, Step},
     file,
     members::{Wishes, World, key_of},
+    notices::Notices,
     password::Password,
     status::{self, Situation},
-    told::Told,
 };
 use crate::{
     backoff::Backoff,
@@ -75,7 +75,7 @@ pub(super) struct Planner {
     /// Groups to decide about.
     dirty: BTreeSet<ObjectKey>,
     progress: BTreeMap<ObjectKey, Progress>,
-    told: Told,
+    notices: Notices,
 }
 
 impl Planner {
@@ -87,7 +87,7 @@ impl Planner {
             services: BTreeSet::new(),
             dirty: BTreeSet::new(),
             progress: BTreeMap::new(),
-            told: Told::default(),
+            notices: Notices::default(),
         }
     }
 
@@ -123,7 +123,7 @@ impl Planner {
         round.tell(&password, Some(&decision));
         for service in self.wishes.services_of(key) {
             let obstacles = decision.obstacles.get(service).map_or(&[][..], Vec::as_slice);
-            self.told.tell(world, service, obstacles, out);
+            self.notices.tell(world, service, obstacles, out);
         }
     }
 
@@ -131,7 +131,7 @@ impl Planner {
     /// none can be read.
     fn tell_lost(&mut self, world: World<'_>, service: &ObjectKey, out: &mut Out<Effect>) {
         let Some(view) = world.cluster.services.get(service) else {
-            self.told.forget(service);
+            self.notices.forget(service);
             return;
         };
         let asked = view.announceable.as_ref().and_then(|asked| asked.request.group.as_ref());
@@ -144,8 +144,8 @@ impl Planner {
             None => None,
         };
         match obstacle {
-            Some(obstacle) => self.told.tell(world, service, &[obstacle], out),
-            None if self.wishes.groups_of(service).next().is_none() => self.told.forget(service),
+            Some(obstacle) => self.notices.tell(world, service, &[obstacle], out),
+            None if self.wishes.groups_of(service).next().is_none() => self.notices.forget(service),
             None => {}
         }
     }
@@ -494,7 +494,7 @@ impl engine::Planner for Planner {
         for service in std::mem::take(&mut self.services) {
             self.dirty.extend(self.wishes.update(world, &service));
             self.tell_lost(world, &service, out);
-            self.told.tell_lines(world, &service, out);
+            self.notices.tell_lines(world, &service, out);
         }
         for (key, progress) in &mut self.progress {
             let is_due = |at: Duration| at <= now.uptime;

@@ -17,12 +17,12 @@ const LINE_REFUSED: &str = "LineRefused";
 
 /// What was last said to each Service, so that it is said once.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Notices {
     obstacles: BTreeMap<ObjectKey, String>,
     lines: BTreeMap<ObjectKey, String>,
 }
 
-impl Told {
+impl Notices {
     /// Says what is in the way of a Service, unless that was said last.
     pub(super) fn tell(
         &mut self,
