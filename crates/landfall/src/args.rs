@@ -135,7 +135,7 @@ pub struct Operator {
         env = "LANDFALL_CONTROLLERS",
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "services,migration"
+        default_value = "services,migration,keepalived"
     )]
     pub controllers: Vec<Controller>,
 
@@ -322,7 +322,7 @@ pub(crate) mod tests {
             assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(&*variable), "--{flag}");
             checked += 1;
         }
-        assert_eq!(checked, 22);
+        assert_eq!(checked, 23);
     }
 
     #[test]
