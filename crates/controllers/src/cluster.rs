@@ -13,6 +13,7 @@ use kube::core::SelectorExt as _;
 use landfall_ipam::{AddrSet, Pool, PoolName, Verdict};
 
 use self::{
+    endpoints::SliceView,
     keepalived::{ChildKind, ChildView, GroupView},
     node::NodeView,
     pool::{PoolSource, PoolView},
@@ -20,6 +21,7 @@ use self::{
     virtual_ip::{MappingView, VirtualIpView},
 };
 use crate::{
+    index::Index,
     ledger::Claim,
     object::{ObjectKey, Version},
     store::{Change as StoreChange, Source, Store, Watched},
@@ -27,6 +29,7 @@ use crate::{
 
 mod address;
 pub(crate) mod classes;
+pub(crate) mod endpoints;
 pub(crate) mod keepalived;
 pub(crate) mod lean;
 mod list;
@@ -59,6 +62,8 @@ pub(crate) enum Kind {
     VirtualIps,
     Mappings,
     KeepalivedGroups,
+    /// Slices of endpoints, which are watched while there is a keepalived group.
+    Endpoints,
     /// Objects that are generated for keepalived groups.
     Children(ChildKind),
 }
@@ -78,6 +83,7 @@ pub(crate) enum News {
     VirtualIps(Watched<ObjectKey, VirtualIpView>),
     Mappings(Watched<Arc<str>, MappingView>),
     KeepalivedGroups(Watched<ObjectKey, Box<GroupView>>),
+    Endpoints(Watched<ObjectKey, SliceView>),
     Children(ChildKind, Watched<ObjectKey, Box<ChildView>>),
 }
 
@@ -114,6 +120,8 @@ pub(crate) enum Change {
     },
     Mapping(Arc<str>),
     KeepalivedGroup(ObjectKey, Option<Box<GroupView>>),
+    /// The endpoints of this Service changed.
+    Endpoints(ObjectKey),
     /// An object that is generated for a keepalived group, or has its label.
     Child(ChildKind, ObjectKey),
     /// A list of this kind is complete.
@@ -137,10 +145,17 @@ pub(crate) struct Cluster {
     pub(crate) virtual_ips: Store<ObjectKey, VirtualIpView>,
     pub(crate) mappings: Store<Arc<str>, MappingView>,
     pub(crate) keepalived_groups: Store<ObjectKey, GroupView>,
+    endpoints: Store<ObjectKey, SliceView>,
+    /// The slices of each Service.
+    slices: Index<ObjectKey, ObjectKey>,
+    /// Whether slices of endpoints are watched and have been listed.
+    endpoints_known: bool,
     /// Objects with the label of a keepalived group.
     children: BTreeMap<ChildKind, Store<ObjectKey, ChildView>>,
-    /// The kinds among them that are not installed.
+    /// The kinds among them that are not installed, or not watched because there is no group.
     missing_kinds: BTreeSet<ChildKind>,
+    /// The kinds among them that are watched and have been listed.
+    known_children: BTreeSet<ChildKind>,
     /// Pools in the order in which they are asked; unusable ones come last.
     order: Vec<PoolName>,
     /// Pools that share addresses with other pools, and those others.
@@ -169,8 +184,17 @@ impl Cluster {
             Kind::VirtualIps => self.virtual_ips.listed(),
             Kind::Mappings => self.mappings.listed(),
             Kind::KeepalivedGroups => self.keepalived_groups.listed(),
-            Kind::Children(kind) => self.children.get(&kind).is_some_and(Store::listed),
+            // Nobody needs them without a group, and the first group begins the watch.
+            Kind::Endpoints => self.endpoints_known || !self.has_groups(),
+            Kind::Children(kind) => {
+                let is_missing = kind == ChildKind::PodMonitor && !self.has_kind(kind);
+                is_missing || self.known_children.contains(&kind) || !self.has_groups()
+            }
         }
+    }
+
+    fn has_groups(&self) -> bool {
+        self.keepalived_groups.keys().next().is_some()
     }
 
     /// A Service of type `LoadBalancer`.
@@ -192,6 +216,12 @@ impl Cluster {
     /// An object with the label of a keepalived group.
     pub(crate) fn child(&self, kind: ChildKind, key: &ObjectKey) -> Option<&ChildView> {
         self.children.get(&kind)?.get(key)
+    }
+
+    /// The nodes with a ready endpoint of a Service.
+    pub(crate) fn nodes_with_endpoint(&self, service: &ObjectKey) -> BTreeSet<&str> {
+        let slices = self.slices.of(service).filter_map(|slice| self.endpoints.get(slice));
+        slices.flat_map(|slice| &slice.nodes).map(|node| &**node).collect()
     }
 
     /// Whether objects of a kind can be generated.
@@ -316,11 +346,16 @@ impl Cluster {
                 let put = |key, old: Option<_>| Change::KeepalivedGroup(key, old.map(Box::new));
                 translated(changes, Kind::KeepalivedGroups, put)
             }
+            News::Endpoints(watched) => self.observe_endpoints(watched),
             News::Children(kind, watched) => {
                 match &watched {
-                    Watched::Unserved => drop(self.missing_kinds.insert(kind)),
+                    Watched::Unserved => {
+                        self.known_children.remove(&kind);
+                        self.missing_kinds.insert(kind);
+                    }
                     Watched::ListBegins => drop(self.missing_kinds.remove(&kind)),
-                    Watched::ListEnds | Watched::Present(..) | Watched::Gone(..) => {}
+                    Watched::ListEnds => drop(self.known_children.insert(kind)),
+                    Watched::Present(..) | Watched::Gone(..) => {}
                 }
                 let children = self.children.entry(kind).or_default();
                 let changes = children.observe_only(watched.map(|view| *view));
@@ -361,6 +396,43 @@ impl Cluster {
         let unsure: Vec<_> = unsure.collect();
         let changes = translated(changes, Kind::Services, service_put);
         unsure.into_iter().chain(changes).collect()
+    }
+
+    fn observe_endpoints(&mut self, watched: Watched<ObjectKey, SliceView>) -> Vec<Change> {
+        match &watched {
+            Watched::Unserved => self.endpoints_known = false,
+            Watched::ListEnds => self.endpoints_known = true,
+            Watched::ListBegins | Watched::Present(..) | Watched::Gone(..) => {}
+        }
+        let mut concerned = BTreeSet::new();
+        let mut changes = Vec::new();
+        for change in self.endpoints.observe_only(watched) {
+            let (key, old) = match change {
+                StoreChange::Put(key, old) => (key, old),
+                StoreChange::Left(key, old) => (key, Some(old)),
+                StoreChange::Unsure(_) => continue,
+                StoreChange::Listed => {
+                    changes.push(Change::Listed(Kind::Endpoints));
+                    continue;
+                }
+            };
+            let new = self.endpoints.get(&key);
+            let service = |view: Option<&SliceView>| view.and_then(|view| view.service.clone());
+            let (before, after) = (service(old.as_ref()), service(new));
+            let same_nodes = new.zip(old.as_ref()).is_some_and(|(new, old)| new.nodes == old.nodes);
+            if before == after && same_nodes {
+                continue;
+            }
+            if let Some(service) = before {
+                self.slices.remove(&service, &key);
+                concerned.insert(service);
+            }
+            if let Some(service) = after {
+                self.slices.insert(service.clone(), key);
+                concerned.insert(service);
+            }
+        }
+        concerned.into_iter().map(Change::Endpoints).chain(changes).collect()
     }
 
     /// The view without `ClusterIPs` that a `ServiceCIDR` covers: its range keeps them from being

@@ -24,6 +24,7 @@ use self::{
     lanes::{Lanes, Next},
 };
 use crate::{
+    announcements::Announcements,
     call::{self, Failure},
     cluster::{Change, Cluster, Kind, News, Seen},
     event::Event,
@@ -138,6 +139,7 @@ impl<E> Default for Plan<E> {
 pub(crate) struct Lent<'a> {
     pub cluster: &'a Cluster,
     pub ledger: &'a mut Ledger,
+    pub announcements: &'a mut Announcements,
     pub now: Now,
 }
 

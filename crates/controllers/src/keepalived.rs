@@ -12,12 +12,17 @@ mod children;
 mod decide;
 mod effect;
 mod file;
+mod found;
+mod handover;
 mod members;
+mod moves;
 mod notices;
 mod password;
 pub mod permissions;
 mod planner;
+mod round;
 mod status;
+mod telling;
 
 /// The planner of keepalived groups.
 pub(crate) fn planner(pods: Pods, ledger: &mut Ledger) -> Box<dyn AnyPlanner> {

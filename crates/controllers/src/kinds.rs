@@ -67,6 +67,59 @@ impl Served {
     }
 }
 
+/// Tells what a [`Served`] knows, of something that is not a kind but begins and ends as kinds do.
+#[derive(Debug)]
+pub struct Telling(watch::Sender<Option<bool>>);
+
+impl Telling {
+    /// It is there, or it is not.
+    pub fn tell(&self, there: bool) {
+        self.0.send_if_modified(|known| known.replace(there) != Some(there));
+    }
+
+    /// The same, unless something is known already.
+    pub fn tell_first(&self, there: bool) {
+        self.0.send_if_modified(|known| {
+            let is_first = known.is_none();
+            known.get_or_insert(there);
+            is_first
+        });
+    }
+}
+
+/// A teller, and what it tells.
+pub fn told() -> (Telling, Served) {
+    let (sender, known) = watch::channel(None);
+    (Telling(sender), Served { known })
+}
+
+/// Whether two things are both there. The future ends only when one of the sources has ended.
+pub fn both(one: Served, other: Served) -> (Served, impl Future<Output = ()>) {
+    let (sender, known) = watch::channel(None);
+    let (mut one, mut other) = (one.known, other.known);
+    let joining = async move {
+        loop {
+            let told = (*one.borrow_and_update(), *other.borrow_and_update());
+            let both = match told {
+                (Some(false), _) | (_, Some(false)) => Some(false),
+                (Some(true), Some(true)) => Some(true),
+                (None, _) | (_, None) => None,
+            };
+            if both.is_some() {
+                sender.send_replace(both);
+            }
+            let changed = tokio::select! {
+                changed = one.changed() => changed,
+                changed = other.changed() => changed,
+            };
+            if changed.is_err() {
+                return;
+            }
+        }
+    };
+    (Served { known }, joining)
+}
+
 /// Runs `there` while the kind is served, and `absent` whenever it is not.
 ///
 /// Ends when either reports that the receiver is gone: `there` by ending, `absent` by an error.
@@ -182,6 +235,27 @@ mod tests {
     use futures::FutureExt as _;
 
     use super::*;
+
+    #[test]
+    fn both_are_there_only_together() {
+        let ((one, first), (other, second)) = (told(), told());
+        let (mut both, joining) = both(first, second);
+        let mut joining = Box::pin(joining);
+        assert_eq!(joining.as_mut().now_or_never(), None);
+        assert_eq!(both.now().now_or_never(), None);
+        one.tell_first(true);
+        assert_eq!(joining.as_mut().now_or_never(), None);
+        assert_eq!(both.now().now_or_never(), None, "the other one is not known");
+        other.tell(true);
+        assert_eq!(joining.as_mut().now_or_never(), None);
+        assert_eq!(both.now().now_or_never(), Some(true));
+        one.tell_first(true);
+        one.tell(false);
+        assert_eq!(joining.as_mut().now_or_never(), None);
+        assert_eq!(both.now().now_or_never(), Some(false));
+        drop(one);
+        assert_eq!(joining.as_mut().now_or_never(), Some(()));
+    }
 
     #[test]
     fn nothing_is_said_before_the_definition_was_looked_for() {

@@ -23,7 +23,7 @@ pub(crate) use self::{
     log::Reader,
     write::{Answer, Held, Live, LiveHolder, Then, Write, release},
 };
-use self::{external::Externals, in_flight::InFlight, index::Indexes, log::Log};
+use self::{external::Externals, in_flight::InFlight, index::Indexes, log::Log, place::Places};
 use crate::{
     backoff::Backoff,
     engine::Now,
@@ -41,6 +41,7 @@ mod index;
 mod keeper;
 mod log;
 pub(crate) mod object;
+mod place;
 mod write;
 
 /// A change in the ledger. To learn the present state, ask the ledger itself.
@@ -105,6 +106,7 @@ pub(crate) struct Ledger {
     expiry_at: Option<Duration>,
     /// Why no claim can be written, while a webhook without a backend refuses it.
     blocked: Option<String>,
+    places: Places,
     log: Log<Change>,
 }
 
@@ -179,6 +181,7 @@ impl Ledger {
         let facts = index::facts(before.as_ref(), self.in_flight.get(&addr));
         self.reindex(addr, &facts);
         self.setbacks.remove(&addr);
+        self.recheck_place(addr);
         self.tell(Change::Claim(addr, before));
         self.settle(addr);
     }
@@ -314,7 +317,7 @@ impl Ledger {
     pub(crate) fn next_due(&self) -> Option<Duration> {
         let reads = self.in_flight.values().filter_map(|entry| entry.phase.read_due());
         let releases = self.setbacks.values().filter_map(|setback| setback.release?.until);
-        reads.chain(releases).chain(self.expiry_at).min()
+        reads.chain(releases).chain(self.expiry_at).chain(self.next_place()).min()
     }
 
     /// Whether a release of an address failed and must wait.

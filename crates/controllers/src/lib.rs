@@ -1,6 +1,7 @@
 //! The controllers of Landfall, which observe, plan and apply, and the parts they share.
 
 mod absent;
+mod announcements;
 mod backoff;
 pub mod blind;
 mod call;

@@ -13,6 +13,9 @@ use crate::blind::Checks;
 /// Pending until [`Readiness::seal`], so that nothing is ready before all watches are registered.
 const REGISTRATION: &str = "registration";
 
+/// The number of entries that nothing waits for.
+const NEVER_MISSING: u64 = u64::MAX;
+
 #[derive(Debug, Default)]
 struct State {
     /// Watches that have not listed; the number distinguishes two of one name.
@@ -59,6 +62,12 @@ impl Readiness {
             state.missing.insert((name, number));
         });
         Listed { readiness: self.clone(), entry: (name, number) }
+    }
+
+    /// A watch that the process is ready without: it begins only when somebody asks for what it is for.
+    #[must_use = "it has the settings of the watch"]
+    pub fn on_demand(&self, name: &'static str) -> Listed {
+        Listed { readiness: self.clone(), entry: (name, NEVER_MISSING) }
     }
 
     /// Marks registration as complete; until then an empty registry would look ready.
@@ -188,6 +197,16 @@ mod tests {
         again.done();
         assert!(readiness.is_ready());
         drop(never);
+    }
+
+    #[test]
+    fn a_watch_on_demand_delays_nothing() {
+        let readiness = Readiness::default();
+        let watch = readiness.on_demand("daemonsets");
+        readiness.seal();
+        assert!(readiness.is_ready());
+        watch.done();
+        assert!(readiness.is_ready());
     }
 
     #[test]

@@ -1,22 +1,29 @@
-//! What all planners share: the watched objects, and the ledger.
+//! What all planners share: the watched objects, the ledger, and what is said of Services.
 
 use crate::{
+    announcements::Announcements,
     cluster::{Change, Cluster, Kind, News, Seen},
     engine::{Lent, Now},
     ledger::Ledger,
 };
 
-/// The cluster and the ledger, kept in line with each other.
+/// The cluster and the ledger, kept in line with each other, and what planners say to each other of Services.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub cluster: Cluster,
     pub ledger: Ledger,
+    pub announcements: Announcements,
 }
 
 impl Shared {
-    /// Lends both to a planner for one step.
+    /// Lends all of it to a planner for one step.
     pub(crate) fn lend(&mut self, now: Now) -> Lent<'_> {
-        Lent { cluster: &self.cluster, ledger: &mut self.ledger, now }
+        Lent {
+            cluster: &self.cluster,
+            ledger: &mut self.ledger,
+            announcements: &mut self.announcements,
+            now,
+        }
     }
 
     /// Whether all of these kinds have been listed at least once.

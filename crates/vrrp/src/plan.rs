@@ -43,6 +43,24 @@ pub struct Plan {
     pub nodes: Vec<Node>,
     /// The instances, sorted by name.
     pub instances: Vec<Instance>,
+    /// Addresses that nodes with an older plan may still hold. They join no other instance until every node has
+    /// let them go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<Leaving>,
+}
+
+/// An address that an instance has given up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leaving {
+    /// The address.
+    pub address: IpAddr,
+    /// The instance that had it.
+    pub instance: String,
+    /// The virtual router id of that instance.
+    pub router_id: u8,
+    /// The generation of the first plan without it.
+    pub since: i64,
 }
 
 /// A Secret in the group's namespace, and the key of the password in it.
@@ -222,9 +240,12 @@ impl Plan {
             };
             instance.generation = old.filter(is_whole).map_or(next, |old| old.generation);
         }
-        if self == *before {
+        // Addresses that have left are forgotten when something else changes.
+        let leaving = core::mem::replace(&mut self.leaving, before.leaving.clone());
+        if self == *before && leaving.iter().all(|one| before.leaving.contains(one)) {
             return None;
         }
+        self.leaving = leaving;
         self.generation = next;
         Some(self)
     }
@@ -280,6 +301,12 @@ impl Instance {
     /// All addresses that a node holds while it is the holder, anchors included.
     pub fn addresses_on(&self, node: NodeIndex) -> impl Iterator<Item = IpAddr> {
         self.form_on(node).advertised.iter().chain(&self.excluded).copied()
+    }
+
+    /// The addresses of Services that some node may hold: those of the form before a change are among them.
+    pub fn may_be_held(&self) -> impl Iterator<Item = IpAddr> {
+        let before = self.change.as_ref().map(|change| &change.before).filter(|form| !form.anchor);
+        self.served().chain(before.into_iter().flat_map(|form| form.advertised.iter().copied()))
     }
 
     /// The addresses that serve Services.

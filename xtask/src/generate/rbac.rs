@@ -6,7 +6,7 @@
 
 use landfall_api::keys::{ANNOTATION_PURPOSE, LABEL_ROLE};
 use landfall_controllers::{
-    keepalived::permissions::KEEPALIVED,
+    keepalived::{self, permissions::KEEPALIVED},
     migration,
     permissions::{Role, Rule},
     services::permissions::{self, WRITE_SERVICES},
@@ -150,7 +150,8 @@ fn objects(account: Account) -> Vec<Value> {
         }),
         account.object(),
     ];
-    let rules = [permissions::CLUSTER, migration::permissions::CLUSTER].concat();
+    let groups = keepalived::permissions::CLUSTER;
+    let rules = [permissions::CLUSTER, migration::permissions::CLUSTER, groups].concat();
     objects.extend(base(account, &rules));
     let lease = landfall::permissions::NAMESPACED;
     objects.extend(namespaced(account, NAMESPACE, "lease", LEASE, lease));

@@ -67,6 +67,27 @@ impl Obstacle {
         }
     }
 
+    /// The address that it is about, if it is about one.
+    pub const fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::OutsideRanges(_, address)
+            | Self::AddressOfNode(address, _)
+            | Self::AddressOfApiServer(address)
+            | Self::AddressConflict(address, _)
+            | Self::NoHolder(_, address)
+            | Self::HolderSilent(address, _) => Some(*address),
+            Self::GroupUnknown(_)
+            | Self::NamespaceRefused(..)
+            | Self::Unparseable(_)
+            | Self::GroupUnusable(_)
+            | Self::NoNodes(_)
+            | Self::NoRouterId(_)
+            | Self::TooManyAddresses(..)
+            | Self::NotApplied(..)
+            | Self::NoReadyPod(_) => None,
+        }
+    }
+
     /// The nearest fix, as a sentence.
     pub fn fix(&self) -> Cow<'static, str> {
         match self {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt as _,
     core::{ApiResource, DeserializeGuard, DynamicObject, GroupVersionKind},
@@ -55,6 +56,8 @@ pub(crate) fn read(object: DeserializeGuard<KeepalivedGroup>) -> GroupView {
 pub(crate) struct Announceable {
     pub created: Timestamp,
     pub request: AnnounceRequest,
+    /// All its conditions, unless it is of type `LoadBalancer`, whose view has them.
+    pub conditions: Vec<Condition>,
 }
 
 /// A kind of objects that are generated for a group.

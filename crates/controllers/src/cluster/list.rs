@@ -46,6 +46,7 @@ pub(crate) async fn list_all(
         | Kind::VirtualIps
         | Kind::Mappings
         | Kind::KeepalivedGroups
+        | Kind::Endpoints
         | Kind::Children(_) => 1,
     });
     for kind in kinds {
@@ -96,6 +97,10 @@ pub(crate) async fn list_all(
             Kind::KeepalivedGroups => {
                 let api: Api<DeserializeGuard<_>> = Api::all(client.clone());
                 list("keepalivedgroups", api, &any, &mut hear, watch::group_news).await?;
+            }
+            Kind::Endpoints => {
+                let api = Api::all(client.clone());
+                list("endpointslices", api, &any, &mut hear, watch::endpoint_news).await?;
             }
             Kind::Children(kind) => {
                 let labelled = any.clone().labels(keys::LABEL_KEEPALIVED_GROUP);

@@ -51,6 +51,13 @@ impl ServiceView {
             && self.announceable.is_none()
     }
 
+    /// All its conditions, as far as a planner needs them.
+    pub(crate) fn conditions(&self) -> &[Condition] {
+        let of_balancer = self.balancer.as_ref().map(|balancer| balancer.conditions.as_slice());
+        let of_others = || self.announceable.as_ref().map(|asked| asked.conditions.as_slice());
+        of_balancer.or_else(of_others).unwrap_or_default()
+    }
+
     /// The addresses in its status, which no user can write. Only one of type `LoadBalancer` has any.
     pub(crate) fn in_status(&self) -> &[IpAddr] {
         self.balancer.as_ref().map(|balancer| balancer.in_status()).unwrap_or_default()
@@ -222,7 +229,7 @@ pub(crate) struct Leftover {
     pub finalizers: Option<Vec<String>>,
     /// Whether it shows addresses in an annotation though it is no longer a `LoadBalancer`.
     pub marked: bool,
-    /// Its other conditions, if it has ours and is no longer a `LoadBalancer`.
+    /// Its other conditions, if it has one of ours that says nothing of it any more.
     pub conditions: Option<Vec<Condition>>,
     /// Set if the finalizer to remove is one that many operators use.
     pub finalizer_owner: Option<FinalizerOwner>,

@@ -67,20 +67,30 @@ pub(crate) fn watch_all(
         let name = kinds::KEEPALIVED_GROUPS;
         let (served, definition) = kinds::watch(client(), name, register(name));
         all.push(Box::pin(definition));
+        let listed = register("keepalivedgroups");
+        let (any, are_any) = kinds::told();
+        all.push(Box::pin(watch::keepalived_groups(client(), served, news(), listed, any)));
+        // The rest begins with the first group: it needs rights that an operator without groups has not.
+        let on_demand = |name| context.readiness.on_demand(name);
         for kind in ChildKind::ALL.into_iter().filter(|kind| wanted(Kind::Children(*kind))) {
             let served = if kind == ChildKind::PodMonitor {
                 let name = kinds::POD_MONITORS;
-                let (served, definition) = kinds::watch(client(), name, register(name));
-                all.push(Box::pin(definition));
-                served
+                let (served, definition) = kinds::watch(client(), name, on_demand(name));
+                let (both, joining) = kinds::both(are_any.clone(), served);
+                all.push(Box::pin(async {
+                    tokio::join!(definition, joining);
+                }));
+                both
             } else {
-                served.clone()
+                are_any.clone()
             };
-            let listed = register(kind.plural());
+            let listed = on_demand(kind.plural());
             all.push(Box::pin(watch::children(client(), kind, served, news(), listed)));
         }
-        let listed = register("keepalivedgroups");
-        all.push(Box::pin(watch::keepalived_groups(client(), served, news(), listed)));
+        if wanted(Kind::Endpoints) {
+            let listed = on_demand("endpoints");
+            all.push(Box::pin(watch::endpoints(client(), are_any, news(), listed)));
+        }
     }
     if wanted(Kind::IpGroups) {
         all.push(Box::pin(watch::pools(client(), news(), register("ipgroups"))));

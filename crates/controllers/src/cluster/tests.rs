@@ -96,3 +96,62 @@ fn objects_whose_kind_is_gone_are_lost_and_not_deleted() {
     cluster.observe(News::VirtualIps(Watched::Unserved));
     assert!(cluster.has_listed(Kind::VirtualIps), "there is nothing to wait for");
 }
+
+fn group() -> News {
+    let object: landfall_api::KeepalivedGroup = serde_json::from_value(json!({
+        "apiVersion": "redhatcop.redhat.io/v1alpha1",
+        "kind": "KeepalivedGroup",
+        "metadata": {"namespace": "net", "name": "edge", "resourceVersion": "1"},
+        "spec": {"image": "", "interface": "eth0"},
+    }))
+    .unwrap();
+    let view = keepalived::read(kube::core::DeserializeGuard(Ok(object)));
+    News::KeepalivedGroups(Watched::Present(view.key.clone(), view.version, Box::new(view)))
+}
+
+#[test]
+fn what_only_groups_need_is_waited_for_while_there_is_one() {
+    let maps = ChildKind::ConfigMap;
+    let on_demand = [Kind::Endpoints, Kind::Children(maps), Kind::Children(ChildKind::PodMonitor)];
+    let listed = |cluster: &Cluster| on_demand.map(|kind| cluster.has_listed(kind));
+    let mut cluster = Cluster::default();
+    assert_eq!(listed(&cluster), [true; 3], "there is no group");
+    cluster.observe(group());
+    assert_eq!(listed(&cluster), [false; 3]);
+    cluster.observe(News::Endpoints(Watched::Unserved));
+    cluster.observe(News::Children(maps, Watched::Unserved));
+    assert_eq!(listed(&cluster), [false; 3], "their watches have not begun");
+    cluster.observe(News::Endpoints(Watched::ListEnds));
+    cluster.observe(News::Children(maps, Watched::ListEnds));
+    assert_eq!(listed(&cluster), [true, true, false]);
+    cluster.observe(News::Children(ChildKind::PodMonitor, Watched::Unserved));
+    assert_eq!(listed(&cluster), [true; 3], "the kind is not installed");
+    cluster.observe(News::Children(ChildKind::PodMonitor, Watched::ListBegins));
+    assert_eq!(listed(&cluster), [true, true, false], "now it is");
+}
+
+fn slice(name: &str, version: u64, service: &str, nodes: &[&str]) -> News {
+    let key = ObjectKey::new("shop", name);
+    let version = Version(version);
+    let service = Some(ObjectKey::new("shop", service));
+    let nodes = nodes.iter().map(|node| Arc::from(*node)).collect();
+    let view = SliceView { key: key.clone(), version, service, nodes };
+    News::Endpoints(Watched::Present(key, version, view))
+}
+
+#[test]
+fn the_nodes_of_all_slices_of_a_service_have_an_endpoint() {
+    let mut cluster = Cluster::default();
+    let changed = [Change::Endpoints(web())];
+    assert_eq!(cluster.observe(slice("a", 1, "web", &["n1"])), changed);
+    assert_eq!(cluster.observe(slice("b", 2, "web", &["n2"])), changed);
+    assert_eq!(cluster.nodes_with_endpoint(&web()), ["n1", "n2"].into());
+    assert_eq!(cluster.observe(slice("b", 3, "web", &["n2"])), [], "nothing that matters");
+    let mail = ObjectKey::new("shop", "mail");
+    let both = [Change::Endpoints(mail.clone()), Change::Endpoints(web())];
+    assert_eq!(cluster.observe(slice("b", 4, "mail", &["n2"])), both);
+    assert_eq!(cluster.nodes_with_endpoint(&web()), ["n1"].into());
+    let gone = News::Endpoints(Watched::Gone(ObjectKey::new("shop", "b"), Version(5)));
+    assert_eq!(cluster.observe(gone), [Change::Endpoints(mail.clone())]);
+    assert_eq!(cluster.nodes_with_endpoint(&mail), BTreeSet::new());
+}

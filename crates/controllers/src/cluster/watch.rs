@@ -19,6 +19,7 @@ use tokio::sync::mpsc::{self, error::SendError};
 use super::{
     News, address,
     classes::Classes,
+    endpoints,
     keepalived::{self, ChildKind},
     lean::LeanService,
     node,
@@ -26,7 +27,7 @@ use super::{
     service, virtual_ip,
 };
 use crate::{
-    kinds::{self, Served},
+    kinds::{self, Served, Telling},
     ledger::object as claim,
     object::{ObjectKey, Version},
     readiness::Listed,
@@ -189,16 +190,45 @@ pub(crate) fn mapping_news(event: Event<DeserializeGuard<GroupSegmentMapping>>) 
     vec![News::Mappings(each(event, read, |view| (view.name.clone(), view.version)))]
 }
 
-/// Watches keepalived groups, while their kind is served.
+/// Watches keepalived groups, while their kind is served, and tells whether there is any.
 pub(crate) async fn keepalived_groups(
     client: Client,
     served: Served,
     news: mpsc::Sender<News>,
     listed: Listed,
+    any: Telling,
 ) {
     let api: Api<DeserializeGuard<KeepalivedGroup>> = Api::all(client);
     let kind = "keepalivedgroups";
-    while_served(kind, api, served, news, listed, News::KeepalivedGroups, group_news).await;
+    let of_kind = |watched| {
+        any.tell(false);
+        News::KeepalivedGroups(watched)
+    };
+    let translate = |event: Event<DeserializeGuard<KeepalivedGroup>>| {
+        match &event {
+            Event::InitApply(_) | Event::Apply(_) => any.tell(true),
+            Event::InitDone => any.tell_first(false),
+            Event::Init | Event::Delete(_) => {}
+        }
+        group_news(event)
+    };
+    while_served(kind, api, served, news, listed, of_kind, translate).await;
+}
+
+/// Watches the endpoints of all Services while there is a keepalived group, which is when somebody asks for them.
+pub(crate) async fn endpoints(
+    client: Client,
+    served: Served,
+    news: mpsc::Sender<News>,
+    listed: Listed,
+) {
+    let api: Api<EndpointSlice> = Api::all(client);
+    while_served("endpoints", api, served, news, listed, News::Endpoints, endpoint_news).await;
+}
+
+/// What an event tells of the endpoints of a Service.
+pub(crate) fn endpoint_news(event: Event<EndpointSlice>) -> Vec<News> {
+    vec![News::Endpoints(each(event, endpoints::read, |view| (view.key.clone(), view.version)))]
 }
 
 /// What an event tells of keepalived groups.

@@ -24,6 +24,23 @@ pub(super) struct Nodes<'a> {
     pub waited: &'a dyn Fn(i64) -> Duration,
 }
 
+impl Nodes<'_> {
+    /// Whether every node of a plan has carried out this generation, or was waited for long enough.
+    pub(super) fn passed(&self, plan: Option<&Plan>, generation: i64) -> bool {
+        let is_behind = |node: &landfall_vrrp::Node| match self.report(&node.name) {
+            Some(report) => report.generation.is_none_or(|reported| reported < generation),
+            // Whatever runs there was not begun by us, unless the node is down.
+            None => self.ready.contains(node.name.as_str()),
+        };
+        let mut nodes = plan.into_iter().flat_map(|plan| &plan.nodes);
+        !nodes.any(is_behind) || (self.waited)(generation) >= PATIENCE
+    }
+
+    fn report(&self, node: &str) -> Option<&GroupNode> {
+        self.status.nodes.iter().find(|report| report.node == node)
+    }
+}
+
 /// A plan in which no form changes at once.
 #[derive(Debug, PartialEq)]
 pub(super) struct Guarded {
@@ -109,7 +126,9 @@ impl Round<'_> {
             .nodes
             .iter()
             .map(|node| &node.name)
-            .filter(|name| self.nodes.ready.contains(name.as_str()) && self.report(name).is_none())
+            .filter(|name| {
+                self.nodes.ready.contains(name.as_str()) && self.nodes.report(name).is_none()
+            })
             .cloned()
             .collect();
         if !without_agent.is_empty() {
@@ -148,7 +167,7 @@ impl Round<'_> {
         let concerned = nodes.filter(|(index, _)| concerned(*index)).map(|(_, node)| &node.name);
         // A node that is down runs nothing. When it comes back it gets the plan before keepalived starts.
         let concerned = concerned.filter(|name| self.nodes.ready.contains(name.as_str()));
-        concerned.filter(|name| !self.report(name).is_some_and(done)).cloned().collect()
+        concerned.filter(|name| !self.nodes.report(name).is_some_and(done)).cloned().collect()
     }
 
     /// Whether an agent has stopped waiting because the holder fell silent.
@@ -156,10 +175,6 @@ impl Round<'_> {
         let reports = self.nodes.status.nodes.iter().filter_map(|report| report.guard.as_ref());
         let mut ended = reports.filter(|report| report.step == GuardStep::Ended);
         ended.any(|report| report.generation >= change.since)
-    }
-
-    fn report(&self, node: &str) -> Option<&GroupNode> {
-        self.nodes.status.nodes.iter().find(|report| report.node == node)
     }
 }
 

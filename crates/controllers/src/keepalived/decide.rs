@@ -12,13 +12,14 @@ use landfall_api::{
     verbatim::Lines,
 };
 use landfall_vrrp::{
-    FORMAT, Form, Instance, Node, PasswordFrom, Plan, Preempt, Transport, Version, conf,
+    FORMAT, Form, Instance, Node, NodeIndex, PasswordFrom, Plan, Preempt, Transport, Version, conf,
     layout::{self, Member, Settings},
     router_ids::{self, Ids},
 };
 
 use super::{
     change,
+    handover::Others,
     members::{Announced, Wishes, World},
 };
 use crate::{cluster::keepalived::GroupView, object::ObjectKey};
@@ -43,6 +44,10 @@ pub(super) struct Decision {
     pub without_id: Vec<String>,
     /// Nodes that hold up a change of an instance's form.
     pub silent: BTreeSet<String>,
+    /// Whether addresses wait until other instances or groups have let them go.
+    pub waits: bool,
+    /// Addresses that have left their instances, and that some node may still hold.
+    pub lingering: BTreeSet<IpAddr>,
 }
 
 /// What is known of a group before the decision.
@@ -58,6 +63,8 @@ pub(super) struct Known<'a> {
     /// Router ids of groups that have a node in common with this one.
     pub elsewhere: BTreeSet<u8>,
     pub nodes: change::Nodes<'a>,
+    /// Addresses that nodes of other groups may still hold.
+    pub others_hold: BTreeSet<IpAddr>,
 }
 
 /// Decides what a group should be.
@@ -65,7 +72,8 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
     let (announced, mut obstacles) = world.announced(wishes, &known.view.key, known.settings);
     let nodes = nodes_of(world, known.settings);
     let settings = layout_settings(known);
-    let mut members: Vec<_> = announced.iter().map(|announced| member(world, announced)).collect();
+    let mut members: Vec<_> =
+        announced.iter().map(|announced| member(world, announced, &nodes)).collect();
     let mut announced = announced;
     limit(known, &mut announced, &mut members, &mut obstacles);
 
@@ -91,7 +99,9 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
         }
     }
     let in_status = assigned.ids == existing;
-    let mut silent = BTreeSet::new();
+    let (mut silent, mut waits) = (BTreeSet::new(), false);
+    let passed = |generation| known.nodes.passed(known.plan, generation);
+    let others = Others { before: known.plan, passed: &passed, elsewhere: &known.others_hold };
     let plan = in_status.then(|| {
         let found = found_forms(known);
         let running = known.plan.iter().flat_map(|plan| &plan.instances);
@@ -100,13 +110,27 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
         } else {
             found.iter().map(|(name, form)| (name.as_str(), form)).collect()
         };
-        let instances = layout::instances(&settings, &members, &nodes, &assigned.ids, &before);
-        let draft = plan(known, nodes, instances);
+        let instances = |members: &[Member]| {
+            layout::instances(&settings, members, &nodes, &assigned.ids, &before)
+        };
+        let mut drafts = instances(&members);
+        let waiting = others.waiting(&drafts);
+        if !waiting.is_empty() {
+            waits = true;
+            for member in &mut members {
+                member.addresses.retain(|address| !waiting.contains(address));
+            }
+            drafts = instances(&members);
+        }
+        let draft = plan(known, nodes.clone(), drafts);
         let guarded = change::guard(draft, known.plan, &found, known.nodes);
         silent = guarded.silent;
-        guarded.plan
+        let leaving = others.leaving(&guarded.plan.instances);
+        Plan { leaving, ..guarded.plan }
     });
-    Decision { ids: assigned.ids, plan, announced, obstacles, without_id: assigned.without, silent }
+    let (ids, without_id) = (assigned.ids, assigned.without);
+    let lingering = others.lingering();
+    Decision { ids, plan, announced, obstacles, without_id, silent, waits, lingering }
 }
 
 fn name(known: &Known<'_>) -> Option<GroupName> {
@@ -155,7 +179,7 @@ fn layout_settings(known: &Known<'_>) -> Settings {
 }
 
 /// A Service as the layout knows it.
-fn member(world: World<'_>, announced: &Announced) -> Member {
+fn member(world: World<'_>, announced: &Announced, nodes: &[Node]) -> Member {
     let view = world.cluster.services.get(&announced.service);
     let request = view.and_then(|view| view.announceable.as_ref()).map(|asked| &asked.request);
     let lines = request.map(|request| &request.lines.lines);
@@ -167,9 +191,17 @@ fn member(world: World<'_>, announced: &Announced) -> Member {
         addresses: announced.addresses.clone(),
         spread: request.is_some_and(|request| request.spread),
         lines: others.map(ToString::to_string).collect(),
-        only_on: None,
+        only_on: only_on(world, &announced.service, nodes),
         advert_millis,
     }
+}
+
+/// The nodes with a ready endpoint of a Service whose traffic stays on the node that it arrives at.
+fn only_on(world: World<'_>, service: &ObjectKey, nodes: &[Node]) -> Option<BTreeSet<NodeIndex>> {
+    world.cluster.services.get(service).filter(|view| view.local_traffic)?;
+    let with_endpoint = world.cluster.nodes_with_endpoint(service);
+    let served = (0..).zip(nodes).filter(|(_, node)| with_endpoint.contains(node.name.as_str()));
+    Some(served.map(|(index, _)| index).collect())
 }
 
 /// The interval of a line that a Service sets, in seconds.
@@ -261,5 +293,6 @@ fn plan(known: &Known<'_>, nodes: Vec<Node>, instances: Vec<Instance>) -> Plan {
         global_lines: known.settings.lines.of_agents().map(ToString::to_string).collect(),
         nodes,
         instances,
+        leaving: Vec::new(),
     }
 }

@@ -1,9 +1,8 @@
-//! Events on Services that a group does not announce, or not with all addresses.
+//! Events on Services with lines for keepalived that are left out.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
-use landfall_api::announce::{Obstacle, not_announced};
 
 use super::{effect::Effect, members::World};
 use crate::{
@@ -15,33 +14,13 @@ use crate::{
 /// The reason of an event about lines that are left out.
 const LINE_REFUSED: &str = "LineRefused";
 
-/// What was last said to each Service, so that it is said once.
+/// What was last said to each Service about its lines, so that it is said once.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
-    obstacles: BTreeMap<ObjectKey, String>,
     lines: BTreeMap<ObjectKey, String>,
 }
 
 impl Notices {
-    /// Says what is in the way of a Service, unless that was said last.
-    pub(super) fn tell(
-        &mut self,
-        world: World<'_>,
-        service: &ObjectKey,
-        obstacles: &[Obstacle],
-        out: &mut Plan<Effect>,
-    ) {
-        let Some((reason, message)) = not_announced(obstacles) else {
-            self.forget(service);
-            return;
-        };
-        let Some(view) = world.cluster.services.get(service) else { return };
-        if self.obstacles.get(service) != Some(&message) {
-            out.events.push(warning(service, &view.uid, reason.as_str(), message.clone()));
-            self.obstacles.insert(service.clone(), message);
-        }
-    }
-
     /// Says which of its lines for keepalived are left out, unless that was said last.
     pub(super) fn tell_lines(
         &mut self,
@@ -62,10 +41,6 @@ impl Notices {
             out.events.push(warning(service, &view.uid, LINE_REFUSED, message.clone()));
             self.lines.insert(service.clone(), message);
         }
-    }
-
-    pub(super) fn forget(&mut self, service: &ObjectKey) {
-        self.obstacles.remove(service);
     }
 }
 

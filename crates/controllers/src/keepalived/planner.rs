@@ -2,67 +2,35 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     time::Duration,
 };
 
-use landfall_api::{GroupSettings, announce::Obstacle, keepalived_group::PasswordSource};
-use landfall_vrrp::Plan;
-use serde_json::{Map, Value, json};
+use landfall_api::announce::Obstacle;
+use landfall_vrrp::Instance;
 
 use super::{
-    change::{Nodes, PATIENCE},
-    children::{self, Child, Pods},
-    decide::{Decision, Known, decide, nodes_of},
-    effect::{Answer, Effect, Part, Step},
-    file,
-    members::{Wishes, World, key_of},
+    change::PATIENCE,
+    children::Pods,
+    effect::{Answer, Effect, Step},
+    found::{self, found},
+    members::{Wishes, World},
     notices::Notices,
     password::Password,
-    status::{self, Situation},
+    round::{Progress, Round, Setback, taken},
+    telling::Telling,
 };
 use crate::{
     backoff::Backoff,
     call::Failure,
     cluster::{
         Change, Cluster, Kind,
-        keepalived::{ChildKind, ChildView, GroupView},
+        keepalived::{ChildKind, GroupView},
     },
     engine::{self, Lent, Now, Plan as Out, Report},
     ledger::{Change as LedgerChange, Claim, Ledger, Reader},
     object::ObjectKey,
 };
-
-/// How long a plan lasts at least: Services come in bursts, and each plan is a reload on every node.
-const PLAN_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a group's status lasts at least, except for router ids.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the Secret with a password is looked at. It is not watched, since that would show us the password.
-const SECRET_INTERVAL: Duration = Duration::from_mins(1);
-
-/// What is in flight or due for one group.
-#[derive(Debug, Default)]
-struct Progress {
-    in_flight: BTreeSet<Part>,
-    setbacks: BTreeMap<Part, Setback>,
-    planned_at: Option<Duration>,
-    status_at: Option<Duration>,
-    /// The name of the password in the Secret, if there is one, and when the Secret was looked at.
-    secret: Option<(Option<String>, Duration)>,
-    /// The last plan that could be read. It has the forms of instances, which must not be forgotten.
-    plan: Option<Plan>,
-    /// When each step of a change was seen first, by the generation that began it.
-    steps: BTreeMap<i64, Duration>,
-    /// When there is something to decide even without news.
-    due: Option<Duration>,
-}
-
-/// A call that failed.
-#[derive(Debug)]
-struct Setback {
-    delay: Backoff,
-    /// The API server's message if it refused.
-    message: Option<String>,
-}
 
 /// Decides what each keepalived group should be.
 #[derive(Debug)]
@@ -75,6 +43,11 @@ pub(super) struct Planner {
     /// Groups to decide about.
     dirty: BTreeSet<ObjectKey>,
     progress: BTreeMap<ObjectKey, Progress>,
+    /// Addresses of groups that are gone, and until when their nodes may hold them.
+    departed: BTreeMap<IpAddr, Duration>,
+    /// Which node carries which address, to be told to the ledger.
+    places: Vec<(IpAddr, Option<String>)>,
+    telling: Telling,
     notices: Notices,
 }
 
@@ -87,6 +60,9 @@ impl Planner {
             services: BTreeSet::new(),
             dirty: BTreeSet::new(),
             progress: BTreeMap::new(),
+            departed: BTreeMap::new(),
+            places: Vec::new(),
+            telling: Telling::default(),
             notices: Notices::default(),
         }
     }
@@ -101,271 +77,101 @@ impl Planner {
         self.services.extend(cluster.services.keys().cloned());
     }
 
+    /// Addresses that nodes of other groups may still hold.
+    fn held_by_others(&self, group: &ObjectKey, now: Now) -> BTreeSet<IpAddr> {
+        let others = self.progress.iter().filter(|(key, _)| *key != group);
+        let held = others.flat_map(|(_, progress)| {
+            let instances = progress.plan.iter().flat_map(|plan| &plan.instances);
+            instances.flat_map(Instance::may_be_held).chain(progress.leaving.iter().copied())
+        });
+        let departed = self.departed.iter().filter(|(_, until)| **until > now.uptime);
+        held.chain(departed.map(|(address, _)| *address)).collect()
+    }
+
     fn decide_group(&mut self, world: World<'_>, key: &ObjectKey, now: Now, out: &mut Out<Effect>) {
         let view = world.cluster.keepalived_groups.get(key).filter(|view| !view.deleting);
         let Some(view) = view else {
-            self.progress.remove(key);
+            self.group_left(key, now);
             return;
         };
+        let others_hold = self.held_by_others(key, now);
         let progress = self.progress.entry(key.clone()).or_default();
         progress.due = None;
-        let mut round = Round { progress, world, view, now, out, taken: Vec::new() };
+        let mut round = Round {
+            progress,
+            world,
+            view,
+            now,
+            out,
+            taken: Vec::new(),
+            places: Vec::new(),
+            lets_go: false,
+        };
         round.remember_plan();
-        let Ok(settings) = &view.settings else {
-            return round.tell(&Password::NotUsed, None);
-        };
-        let password = round.password(settings.password.as_ref());
-        if matches!(password, Password::Unknown | Password::Missing) {
-            return round.tell(&password, None);
+        let mut decision = None;
+        let mut password = Password::NotUsed;
+        if let Ok(settings) = &view.settings {
+            password = round.password(settings.password.as_ref());
+            if !matches!(password, Password::Unknown | Password::Missing) {
+                let decided = round.decide(&self.wishes, settings, &password, others_hold);
+                round.carry_out(&decided, settings, &self.pods);
+                decision = Some(decided);
+            }
         }
-        let decision = round.decide(&self.wishes, settings, &password);
-        round.carry_out(&decision, settings, &self.pods);
-        round.tell(&password, Some(&decision));
-        for service in self.wishes.services_of(key) {
-            let obstacles = decision.obstacles.get(service).map_or(&[][..], Vec::as_slice);
-            self.notices.tell(world, service, obstacles, out);
+        round.tell(&password, decision.as_ref());
+        let lets_go = std::mem::take(&mut round.lets_go);
+        self.places.append(&mut round.places);
+        let departed = self.departed.values().filter(|until| **until > now.uptime).min().copied();
+        if let Some(until) = departed.filter(|_| progress.waits) {
+            progress.due = Some(progress.due.map_or(until, |due| due.min(until)));
+        }
+        let found = if password == Password::Unknown {
+            self.wishes.services_of(key).map(|service| (service.clone(), None)).collect()
+        } else {
+            let plan = progress.plan.as_ref();
+            found(world, &self.wishes, &found::Known { view, plan, decision: decision.as_ref() })
+        };
+        self.telling.heard(key, found);
+        if lets_go {
+            self.wake_waiting();
         }
     }
 
-    /// Says to the Services that ask for a group why it does not announce them, if there is no such group or
-    /// none can be read.
-    fn tell_lost(&mut self, world: World<'_>, service: &ObjectKey, out: &mut Out<Effect>) {
-        let Some(view) = world.cluster.services.get(service) else {
-            self.notices.forget(service);
-            return;
-        };
-        let asked = view.announceable.as_ref().and_then(|asked| asked.request.group.as_ref());
-        let obstacle = match asked {
+    /// A group is gone. Its pods need a while to end, and hold its addresses until then.
+    fn group_left(&mut self, key: &ObjectKey, now: Now) {
+        self.telling.heard(key, BTreeMap::new());
+        self.departed.retain(|_, until| *until > now.uptime);
+        let Some(progress) = self.progress.remove(key) else { return };
+        let instances = progress.plan.iter().flat_map(|plan| &plan.instances);
+        let until = now.uptime.saturating_add(PATIENCE);
+        self.departed
+            .extend(instances.flat_map(Instance::may_be_held).map(|address| (address, until)));
+        self.places.extend(progress.placed.into_iter().map(|address| (address, None)));
+        self.wake_waiting();
+    }
+
+    /// Groups whose addresses wait for other groups are decided about again.
+    fn wake_waiting(&mut self) {
+        let waiting = self.progress.iter().filter(|(_, progress)| progress.waits);
+        self.dirty.extend(waiting.map(|(key, _)| key.clone()));
+    }
+
+    /// Takes in whether there is no group that could announce a Service.
+    fn note_lost(&mut self, world: World<'_>, service: &ObjectKey) {
+        let view = world.cluster.services.get(service);
+        let asked = view.and_then(|view| view.announceable.as_ref());
+        let unreadable = match asked.and_then(|asked| asked.request.group.as_ref()) {
             Some(Err(problem)) => Some(Obstacle::Unparseable(problem.clone())),
-            Some(Ok(group)) => {
-                let is_there = world.cluster.keepalived_groups.get(&key_of(group)).is_some();
-                (!is_there).then(|| Obstacle::GroupUnknown(group.clone()))
-            }
-            None => None,
+            Some(Ok(_)) | None => None,
         };
-        match obstacle {
-            Some(obstacle) => self.notices.tell(world, service, &[obstacle], out),
-            None if self.wishes.groups_of(service).next().is_none() => self.notices.forget(service),
-            None => {}
-        }
-    }
-}
-
-/// One decision about one group.
-struct Round<'a, 'b> {
-    progress: &'b mut Progress,
-    world: World<'a>,
-    view: &'a GroupView,
-    now: Now,
-    out: &'b mut Out<Effect>,
-    /// Objects of others that have the names of the group's.
-    taken: Vec<String>,
-}
-
-impl<'a> Round<'a, '_> {
-    /// A text of the group's `ConfigMap`.
-    fn text(&self, key: &str) -> Option<&'a str> {
-        let map = self.world.cluster.child(ChildKind::ConfigMap, &self.view.key)?;
-        map.object.get("data")?.get(key)?.as_str()
-    }
-
-    fn remember_plan(&mut self) {
-        let read = self.text(children::PLAN).and_then(|text| serde_json::from_str(text).ok());
-        let Some(plan) = read else { return };
-        let changes = |plan: &Plan| -> Vec<i64> {
-            let changing = plan.instances.iter().filter_map(|instance| instance.change.as_ref());
-            changing.map(|change| change.since).collect()
+        let unknown = || {
+            let mut groups = self.wishes.groups_of(service);
+            let gone = groups.find(|group| world.cluster.keepalived_groups.get(group).is_none())?;
+            gone.to_string().parse().ok().map(Obstacle::GroupUnknown)
         };
-        let steps = changes(&plan);
-        self.progress.steps.retain(|since, _| steps.contains(since));
-        for since in steps {
-            let began = *self.progress.steps.entry(since).or_insert(self.now.uptime);
-            let ends = began.saturating_add(PATIENCE);
-            if self.now.uptime < ends {
-                self.due_at(ends);
-            }
-        }
-        self.progress.plan = Some(plan);
+        let lost = unreadable.or_else(unknown).filter(|_| view.is_some());
+        self.telling.lost(service, lost);
     }
-
-    /// The password in use. Its Secret is looked at now and then.
-    fn password(&mut self, source: Option<&PasswordSource>) -> Password {
-        let Some(source) = source else { return Password::NotUsed };
-        let seen = self.progress.secret.clone();
-        match seen.as_ref().map(|(_, at)| at.saturating_add(SECRET_INTERVAL)) {
-            Some(again) if self.now.uptime < again => self.due_at(again),
-            Some(_) | None => {
-                let secret = ObjectKey::new(self.view.key.namespace(), &source.secret);
-                self.send(Step::LookAtSecret { secret });
-            }
-        }
-        match seen {
-            None => Password::Unknown,
-            Some((None, _)) => Password::Missing,
-            Some((Some(name), _)) => Password::Named(name),
-        }
-    }
-
-    fn decide(&self, wishes: &Wishes, settings: &GroupSettings, password: &Password) -> Decision {
-        let nodes = &self.world.cluster.nodes;
-        let is_ready = |name: &&String| nodes.get(name).is_some_and(|view| view.ready);
-        let ready = nodes.keys().filter(is_ready).map(String::as_str).collect();
-        let waited = |since: i64| {
-            let seen = self.progress.steps.get(&since);
-            seen.map_or(Duration::ZERO, |seen| self.now.uptime.saturating_sub(*seen))
-        };
-        let known = Known {
-            view: self.view,
-            settings,
-            plan: self.progress.plan.as_ref(),
-            file: self.text(children::FILE),
-            password: password.name(),
-            elsewhere: self.elsewhere(settings),
-            nodes: Nodes { status: &self.view.status, ready: &ready, waited: &waited },
-        };
-        decide(self.world, wishes, &known)
-    }
-
-    /// The router ids of other groups that have a node in common with this one.
-    fn elsewhere(&self, settings: &GroupSettings) -> BTreeSet<u8> {
-        let names = |settings| -> BTreeSet<String> {
-            nodes_of(self.world, settings).into_iter().map(|node| node.name).collect()
-        };
-        let own = names(settings);
-        let others = self.world.cluster.keepalived_groups.values();
-        let others = others.filter(|other| other.key != self.view.key);
-        let near = others.filter(|other| {
-            other.settings.as_ref().is_ok_and(|settings| !names(settings).is_disjoint(&own))
-        });
-        let ids = near.flat_map(|other| other.status.router_ids.values());
-        ids.filter_map(|id| u8::try_from(*id).ok()).collect()
-    }
-
-    /// Writes what differs: router ids before the plan that uses them, and the plan before the pods that need it.
-    fn carry_out(&mut self, decision: &Decision, settings: &GroupSettings, pods: &Pods) {
-        let Some(plan) = &decision.plan else {
-            self.write_ids(decision);
-            return;
-        };
-        let before = self.progress.plan.clone();
-        let next = plan.clone().succeeding(before.as_ref());
-        let next = next.map(|next| match (&before, self.view.status.generation) {
-            // Nodes may run a plan that was deleted, and take only later ones.
-            (None, Some(generation)) => next.later_than(generation),
-            (None, None) | (Some(_), _) => next,
-        });
-        let is_due = |at: &Duration| self.now.uptime < at.saturating_add(PLAN_INTERVAL);
-        if let Some(at) = self.progress.planned_at.filter(is_due).filter(|_| next.is_some()) {
-            self.due_at(at.saturating_add(PLAN_INTERVAL));
-        } else if let Some(plan) = next.as_ref().or(before.as_ref()) {
-            let by_others = self.view.status.nodes.len() < plan.nodes.len();
-            let file = file::text(plan, self.text(children::FILE), by_others);
-            if let Ok(text) = serde_json::to_string(plan) {
-                self.align(children::plan(self.view, &text, &file));
-            }
-        }
-        if self.text(children::PLAN).is_some() {
-            for child in children::around(self.view, settings, pods) {
-                self.align(child);
-            }
-        }
-    }
-
-    fn write_ids(&mut self, decision: &Decision) {
-        let mut ids = Map::new();
-        // A merge patch removes an entry only if told so.
-        for name in self.view.status.router_ids.keys() {
-            ids.insert(name.clone(), Value::Null);
-        }
-        for (name, id) in &decision.ids {
-            ids.insert(name.clone(), json!(id));
-        }
-        self.write_status(json!({ "routerIDs": ids }));
-    }
-
-    /// Creates an object of the group, or changes it if it is not as it should be.
-    fn align(&mut self, child: Child) {
-        if !self.world.cluster.has_kind(child.kind) {
-            return;
-        }
-        let step = match self.world.cluster.child(child.kind, &child.key) {
-            None => Step::Create { child },
-            Some(found) if is_of(found, self.view) => {
-                if children::is_as_it_should(found, &child) {
-                    return;
-                }
-                Step::Align { child, uid: found.uid.clone(), version: found.version }
-            }
-            Some(_) => {
-                self.taken.push(taken(&child));
-                return;
-            }
-        };
-        let is_plan = step.part() == Part::Child(ChildKind::ConfigMap);
-        if self.send(step) && is_plan {
-            self.progress.planned_at = Some(self.now.uptime);
-        }
-    }
-
-    /// Brings the group's status in line with everything that is known.
-    fn tell(&mut self, password: &Password, decision: Option<&Decision>) {
-        let refused = self.progress.setbacks.values();
-        let refused = refused.filter_map(|setback| setback.message.as_deref());
-        let refused = refused.chain(self.taken.iter().map(String::as_str)).collect();
-        let situation = Situation {
-            view: self.view,
-            plan: self.progress.plan.as_ref(),
-            password,
-            decision,
-            refused,
-        };
-        let Some(status) = status::summary(&situation, self.now.wall) else { return };
-        let until = self.progress.status_at.map(|at| at.saturating_add(STATUS_INTERVAL));
-        match until.filter(|until| self.now.uptime < *until) {
-            Some(until) => self.due_at(until),
-            None => {
-                if self.write_status(status) {
-                    self.progress.status_at = Some(self.now.uptime);
-                }
-            }
-        }
-    }
-
-    fn write_status(&mut self, status: Value) -> bool {
-        let (uid, version) = (self.view.uid.clone(), self.view.version);
-        self.send(Step::Status { uid, version, status })
-    }
-
-    /// Asks for a call, unless one about the same part is in flight or must wait; returns whether it did.
-    fn send(&mut self, step: Step) -> bool {
-        let part = step.part();
-        let waits =
-            self.progress.setbacks.get(&part).is_some_and(|setback| setback.delay.holds(self.now));
-        if waits || !self.progress.in_flight.insert(part) {
-            return false;
-        }
-        self.out.effects.push(Effect { group: self.view.key.clone(), step });
-        true
-    }
-
-    fn due_at(&mut self, at: Duration) {
-        let due = self.progress.due.unwrap_or(Duration::MAX);
-        self.progress.due = Some(due.min(at));
-    }
-}
-
-/// What is said of an object of another owner that has the name of one of the group's.
-fn taken(child: &Child) -> String {
-    let (kind, key) = (child.kind.plural(), &child.key);
-    format!("{kind} {key} exists and is not of this group. Delete or rename it.")
-}
-
-/// Whether an object is this group's. The replaced operator set the same owner.
-fn is_of(found: &ChildView, group: &GroupView) -> bool {
-    let owners = &found.object["metadata"]["ownerReferences"];
-    let owners = owners.as_array().map_or(&[][..], Vec::as_slice);
-    let is_owner = |owner: &Value| owner["uid"] == *group.uid;
-    !found.deleting && (owners.is_empty() || owners.iter().any(is_owner))
 }
 
 impl engine::Planner for Planner {
@@ -378,6 +184,7 @@ impl engine::Planner for Planner {
         Kind::Nodes,
         Kind::ApiServers,
         Kind::KeepalivedGroups,
+        Kind::Endpoints,
         Kind::Children(ChildKind::ConfigMap),
         Kind::Children(ChildKind::DaemonSet),
         Kind::Children(ChildKind::ServiceAccount),
@@ -417,11 +224,19 @@ impl engine::Planner for Planner {
                 if new.map(ids) != old.as_deref().map(ids) {
                     self.wake_groups(lent.cluster);
                 }
+                self.wake_waiting();
             }
             Change::Child(_, key) => {
                 let name = key.name().strip_suffix("-agent").unwrap_or_else(|| key.name());
                 self.dirty.insert(ObjectKey::new(key.namespace(), name));
                 self.dirty.insert(key.clone());
+                self.wake_waiting();
+            }
+            Change::Endpoints(service) => {
+                let view = lent.cluster.services.get(service);
+                if view.is_some_and(|view| view.local_traffic) {
+                    self.dirty.extend(self.wishes.groups_of(service).cloned());
+                }
             }
             // A kind may be installed now.
             Change::ApiServer(..) | Change::Listed(Kind::Children(_)) => {
@@ -484,16 +299,19 @@ impl engine::Planner for Planner {
     }
 
     fn reconsider_all(&mut self, lent: Lent<'_>) {
+        // Another operator may have led meanwhile.
+        lent.announcements.forget_all();
+        self.telling.say_again();
         self.wake_services(lent.cluster);
         self.wake_groups(lent.cluster);
     }
 
     fn plan(&mut self, lent: Lent<'_>, out: &mut Out<Effect>) {
-        let Lent { cluster, ledger, now } = lent;
+        let Lent { cluster, ledger, announcements, now } = lent;
         let world = World { cluster, ledger };
         for service in std::mem::take(&mut self.services) {
             self.dirty.extend(self.wishes.update(world, &service));
-            self.tell_lost(world, &service, out);
+            self.note_lost(world, &service);
             self.notices.tell_lines(world, &service, out);
         }
         for (key, progress) in &mut self.progress {
@@ -509,12 +327,17 @@ impl engine::Planner for Planner {
         while let Some(key) = self.dirty.pop_first() {
             self.decide_group(world, &key, now, out);
         }
+        self.telling.tell(world, announcements, now, out);
+        for (address, node) in self.places.drain(..) {
+            ledger.place(address, node.as_deref());
+        }
     }
 
     fn next_due(&self, _: &Cluster, _: &Ledger) -> Option<Duration> {
         let setbacks = self.progress.values().flat_map(|progress| progress.setbacks.values());
         let delays = setbacks.filter_map(|setback| setback.delay.until);
-        delays.chain(self.progress.values().filter_map(|progress| progress.due)).min()
+        let due = self.progress.values().filter_map(|progress| progress.due);
+        delays.chain(due).chain(self.telling.next_due()).min()
     }
 }
 

@@ -33,12 +33,22 @@ pub(super) struct Situation<'a> {
     pub plan: Option<&'a Plan>,
     pub password: &'a Password,
     pub decision: Option<&'a Decision>,
+    /// Whether a node is ready.
+    pub is_ready: &'a dyn Fn(&str) -> bool,
     /// Messages of the API server about writes that it refused.
     pub refused: Vec<&'a str>,
 }
 
-/// The fields of the status that differ from what they should be, if any do.
-pub(super) fn summary(situation: &Situation<'_>, now: Timestamp) -> Option<Value> {
+/// What a group's status should be.
+pub(super) struct Summary {
+    /// The fields to write, if any differs.
+    pub patch: Option<Value>,
+    /// Every address of the group, in order.
+    pub addresses: Vec<AnnouncedAddress>,
+}
+
+/// What a group's status should be.
+pub(super) fn summary(situation: &Situation<'_>, now: Timestamp) -> Summary {
     let old = &situation.view.status;
     let conditions = conditions(situation, now);
     let generation = situation.plan.map(|plan| plan.generation);
@@ -46,18 +56,20 @@ pub(super) fn summary(situation: &Situation<'_>, now: Timestamp) -> Option<Value
     let applied = old.nodes.iter().filter(is_current).count();
     let applied = generation.is_some().then(|| i64::try_from(applied).unwrap_or(i64::MAX));
     let addresses = addresses(situation);
+    let listed = addresses.get(..KeepalivedGroupStatus::MOST_ADDRESSES).unwrap_or(&addresses);
     let same = old.conditions == conditions
         && old.generation == generation
         && old.applied_nodes == applied
-        && old.addresses == addresses;
-    (!same).then(|| {
+        && old.addresses == listed;
+    let patch = (!same).then(|| {
         json!({
             "conditions": conditions,
             "generation": generation,
             "appliedNodes": applied,
-            "addresses": addresses,
+            "addresses": listed,
         })
-    })
+    });
+    Summary { patch, addresses }
 }
 
 fn conditions(situation: &Situation<'_>, now: Timestamp) -> Vec<Condition> {
@@ -149,11 +161,12 @@ fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if more > 0 { format!("{text} and {more} more") } else { text }
 }
 
-/// The node that holds the addresses of an instance, with all of them, and since when. Of several that say so, the
-/// one that became it last.
+/// The node that holds the addresses of an instance, with all of them, and since when. Of several that say so, one
+/// that is ready, and of those the one that became it last.
 pub(super) fn holder<'a>(
     status: &'a KeepalivedGroupStatus,
     instance: &Instance,
+    is_ready: &dyn Fn(&str) -> bool,
 ) -> Option<(&'a GroupNode, Timestamp)> {
     let has_all = |node: &&GroupNode| {
         node.generation.is_some_and(|generation| generation >= instance.generation)
@@ -163,7 +176,9 @@ pub(super) fn holder<'a>(
         reports.map(move |report| (node, report))
     });
     let masters = reports.filter(|(_, report)| report.state == InstanceState::Master);
-    masters.map(|(node, report)| (node, report.since.0)).max_by_key(|(_, since)| *since)
+    masters
+        .map(|(node, report)| (node, report.since.0))
+        .max_by_key(|(node, since)| (is_ready(&node.node), *since))
 }
 
 /// Every address of the group, in order.
@@ -178,7 +193,7 @@ fn addresses(situation: &Situation<'_>) -> Vec<AnnouncedAddress> {
         .collect();
     let mut all: Vec<(IpAddr, AnnouncedAddress)> = Vec::new();
     for instance in &plan.instances {
-        let holder = holder(&situation.view.status, instance);
+        let holder = holder(&situation.view.status, instance, situation.is_ready);
         for address in instance.served() {
             let Some(service) = services.get(&address) else { continue };
             let entry = AnnouncedAddress {
@@ -194,6 +209,5 @@ fn addresses(situation: &Situation<'_>) -> Vec<AnnouncedAddress> {
         }
     }
     all.sort_by_key(|(address, _)| *address);
-    all.truncate(KeepalivedGroupStatus::MOST_ADDRESSES);
     all.into_iter().map(|(_, entry)| entry).collect()
 }

@@ -157,6 +157,8 @@ pub(crate) struct Claim {
     pub pool: Option<PoolName>,
     pub reserved: Option<Reservation>,
     pub tenure: Tenure,
+    /// The node that carries the address, as its status says.
+    pub node: Option<Arc<str>>,
 }
 
 impl Claim {
@@ -175,6 +177,7 @@ impl Claim {
             pool,
             reserved: None,
             tenure: Tenure::Held(vec![holder]),
+            node: None,
         }
     }
 

@@ -91,6 +91,7 @@ impl Ledger {
             | ClusterChange::Mapping(_)
             | ClusterChange::KeepalivedGroup(..)
             | ClusterChange::Child(..)
+            | ClusterChange::Endpoints(_)
             | ClusterChange::Listed(_)
             | ClusterChange::PoolsSettled => {}
         }

@@ -169,7 +169,7 @@ impl Ledger {
         match write {
             Write::Read { known, .. } => return self.read(addr, *known, result, now),
             Write::Expire { version, .. } => return self.given_up(addr, *version, result, now),
-            Write::Take { .. } | Write::Touch { .. } => {}
+            Write::Take { .. } | Write::Touch { .. } | Write::Place { .. } => {}
         }
         self.note_blocked(&result);
         match result {
@@ -189,6 +189,9 @@ impl Ledger {
             // The write did not happen, so there is nothing to read.
             Err(failure @ (Failure::Throttled(_) | Failure::Refused(_) | Failure::Blocked(_))) => {
                 self.end(addr);
+                if matches!(write, Write::Place { .. }) {
+                    self.delay_place(addr, failure.asked_to_wait(), now);
+                }
                 Outcome::Refused(failure)
             }
             Err(failure @ Failure::Unknown(_)) => {
@@ -352,7 +355,7 @@ impl Ledger {
         *release = Some(Backoff::after(tries, now).at_least(wait, now));
     }
 
-    fn begin(&mut self, addr: IpAddr, expected: Option<Claim>, phase: Phase) {
+    pub(super) fn begin(&mut self, addr: IpAddr, expected: Option<Claim>, phase: Phase) {
         let expected = expected.map(Box::new);
         self.replace(addr, |_| Some(InFlight { expected, phase, for_whom: None, reread: false }));
         self.settle(addr);

@@ -1,4 +1,5 @@
-//! The ledger's own calls: live reads of claims that are due, and the end of expired reservations.
+//! The ledger's own calls: live reads of claims that are due, the end of expired reservations, and the nodes that
+//! carry addresses.
 
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ impl Planner for Keeper {
         lent.ledger.end_release_delays(lent.now);
         out.effects.extend(lent.ledger.read_due(lent.now));
         out.effects.extend(lent.ledger.expire_due(lent.now));
+        out.effects.extend(lent.ledger.place_due(lent.now));
     }
 
     fn next_due(&self, _: &Cluster, ledger: &Ledger) -> Option<Duration> {
@@ -44,6 +46,7 @@ impl Call for Write {
             Self::Read { .. } | Self::Touch { .. } => 1,
             Self::Take { .. } => 2,
             Self::Expire { .. } => 3,
+            Self::Place { .. } => 4,
         }
     }
 
@@ -52,6 +55,7 @@ impl Call for Write {
             Self::Take { .. } => "take",
             Self::Touch { .. } => "touch",
             Self::Expire { .. } => "expire",
+            Self::Place { .. } => "place",
             Self::Read { .. } => "look",
         }
     }
@@ -64,6 +68,7 @@ impl Call for Write {
         match self {
             Self::Take { .. } => Floor::NewestClaim,
             Self::Touch { claim } => Floor::Version(claim.version),
+            Self::Place { version, .. } => Floor::Version(*version),
             Self::Read { known, .. } => known.map_or(Floor::None, Floor::Version),
             Self::Expire { .. } => Floor::None,
         }

@@ -35,6 +35,7 @@ pub(crate) fn read(object: &DeserializeGuard<IP>) -> Option<Claim> {
         Ok(_) if purpose != Use::LoadBalancer => Tenure::Held(Vec::new()),
         Ok(_) => legacy_tenure(metadata),
     };
+    let status = object.0.as_ref().ok().and_then(|ip| ip.status.as_ref());
     let reserved = spec.ok().and_then(|spec| spec.reserved_for.as_ref()).map(reservation);
     let labelled = || label(metadata, LABEL_IPGROUP).map(|group| format!("{IPGROUP}/{group}"));
     let pool = spec.ok().and_then(|spec| spec.pool.clone()).or_else(labelled);
@@ -46,6 +47,7 @@ pub(crate) fn read(object: &DeserializeGuard<IP>) -> Option<Claim> {
         pool: pool.map(|pool| PoolName::new(&pool)),
         reserved,
         tenure,
+        node: status.and_then(|status| status.node.as_deref()).map(Arc::from),
     })
 }
 

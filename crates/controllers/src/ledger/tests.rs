@@ -251,3 +251,69 @@ fn what_another_kind_of_holder_has_is_taken_and_none_of_a_services() {
     assert_eq!(ledger.held(&node.holder()).collect::<Vec<_>>(), [&ip(1)]);
     assert_eq!(ledger.claim(ip(1)).unwrap().services(), []);
 }
+
+fn placing(ledger: &mut Ledger, seconds: u64) -> Vec<Option<String>> {
+    let writes = ledger.place_due(at(seconds)).into_iter();
+    let nodes = writes.map(|write| match write {
+        Write::Place { node, .. } => node.map(|node| node.to_string()),
+        other => panic!("{other:?}"),
+    });
+    nodes.collect()
+}
+
+#[test]
+fn the_node_that_carries_an_address_is_written_into_its_claim_once() {
+    let (mut ledger, n1) = (ledger(), Some("n1".to_owned()));
+    ledger.place(ip(1), Some("n1"));
+    assert_eq!(placing(&mut ledger, 1), [], "there is no claim");
+    let known = stored(&claim(1, "shop/web"), 5);
+    ledger.observe(Watched::Present(ip(1), Version(5), known.clone()));
+    assert_eq!(ledger.next_due(), Some(Duration::ZERO));
+    assert_eq!(placing(&mut ledger, 1), [n1.clone()]);
+    assert_eq!((placing(&mut ledger, 1), count(&ledger)), (vec![], 1), "it is in flight");
+    let write = Write::Place { addr: ip(1), version: Version(5), node: Some("n1".into()) };
+    let placed = Claim { node: Some("n1".into()), version: Version(6), ..known.clone() };
+    ledger.written(&write, None, Ok(Answer::Claim(placed.clone())), at(1));
+    assert_eq!((placing(&mut ledger, 1), ledger.next_due()), (vec![], None));
+    ledger.place(ip(1), Some("n1"));
+    assert_eq!(ledger.next_due(), None, "it says so already");
+
+    // Somebody else writes something else.
+    let other = Claim { node: Some("n9".into()), version: Version(7), ..known.clone() };
+    ledger.observe(Watched::Present(ip(1), Version(7), other));
+    assert_eq!(placing(&mut ledger, 2), [n1]);
+    let write = Write::Place { addr: ip(1), version: Version(7), node: Some("n1".into()) };
+    ledger.written(&write, None, Err(Failure::Conflict), at(2));
+    assert_eq!(ledger.read_due(at(2)).len(), 1, "it is read before it is written again");
+    let read = Write::Read { addr: ip(1), known: Some(Version(7)) };
+    let now = Claim { version: Version(8), ..placed };
+    ledger.written(&read, None, Ok(Answer::Claim(now)), at(2));
+    assert_eq!(placing(&mut ledger, 3), []);
+    ledger.place(ip(1), None);
+    assert_eq!(placing(&mut ledger, 3), [None]);
+}
+
+#[test]
+fn a_refused_note_about_a_node_is_tried_less_and_less_often_and_holds_up_nothing() {
+    let mut ledger = ledger();
+    let known = stored(&claim(1, "shop/web"), 5);
+    ledger.observe(Watched::Present(ip(1), Version(5), known));
+    ledger.place(ip(1), Some("n1"));
+    for (seconds, wait) in [(10, 250), (20, 500), (30, 1000)] {
+        assert_eq!(placing(&mut ledger, seconds).len(), 1);
+        let write = Write::Place { addr: ip(1), version: Version(5), node: Some("n1".into()) };
+        ledger.written(&write, None, Err(Failure::Refused("no".into())), at(seconds));
+        assert!(!ledger.is_in_flight(ip(1)));
+        assert_eq!(placing(&mut ledger, seconds), []);
+        let due = Duration::from_secs(seconds) + Duration::from_millis(wait);
+        assert_eq!(ledger.next_due(), Some(due));
+    }
+}
+
+#[test]
+fn an_address_of_which_nothing_was_told_keeps_its_node() {
+    let mut ledger = ledger();
+    let known = Claim { node: Some("n1".into()), ..stored(&claim(1, "shop/web"), 5) };
+    ledger.observe(Watched::Present(ip(1), Version(5), known));
+    assert_eq!((placing(&mut ledger, 1), ledger.next_due()), (vec![], None));
+}

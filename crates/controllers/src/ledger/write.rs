@@ -4,6 +4,7 @@ use std::{future::Future, net::IpAddr, sync::Arc};
 
 use kube::{Api, Client, core::DeserializeGuard};
 use landfall_api::{IP, Use, name};
+use serde_json::json;
 
 use super::{
     claim::{Claim, HolderEntry, Reservation},
@@ -27,6 +28,8 @@ pub(crate) enum Write {
     /// Delete, at exactly this version, a claim that has no holder and whose reservation has expired or
     /// is given up.
     Expire { addr: IpAddr, uid: Arc<str>, version: Version },
+    /// Write into the claim's status, at exactly this version, which node carries the address.
+    Place { addr: IpAddr, version: Version, node: Option<Arc<str>> },
     /// Read a claim live that was last known at this version. "Not found" counts only if nothing newer
     /// is known by then.
     Read { addr: IpAddr, known: Option<Version> },
@@ -36,7 +39,7 @@ impl Write {
     pub(crate) const fn addr(&self) -> IpAddr {
         match self {
             Self::Take { claim } | Self::Touch { claim } => claim.addr,
-            Self::Expire { addr, .. } | Self::Read { addr, .. } => *addr,
+            Self::Expire { addr, .. } | Self::Place { addr, .. } | Self::Read { addr, .. } => *addr,
         }
     }
 
@@ -58,6 +61,11 @@ impl Write {
             Self::Expire { addr, uid, version } => {
                 delete(client, *addr, uid, *version).await?;
                 Ok(Answer::Released { by: None })
+            }
+            Self::Place { addr, version, node } => {
+                let patch = guarded(*version, json!({ "status": { "node": node.as_deref() } }));
+                let written = claims.patch_status(&name::of(*addr), &patching(), &patch).await;
+                answer(written.map_err(|error| failure(&error))?)
             }
             Self::Read { addr, .. } => match found(claims.get(&name::of(*addr)).await)? {
                 Some(ip) => answer(ip),

@@ -256,6 +256,7 @@ impl engine::Planner for Planner {
             | Change::Node(..)
             | Change::ApiServer(..)
             | Change::KeepalivedGroup(..)
+            | Change::Endpoints(_)
             | Change::Child(..)
             | Change::Listed(_) => {}
         }
@@ -312,7 +313,7 @@ impl engine::Planner for Planner {
     }
 
     fn plan(&mut self, lent: Lent<'_>, out: &mut Plan<Effect>) {
-        let Lent { cluster, ledger, now } = lent;
+        let Lent { cluster, ledger, now, .. } = lent;
         for (key, progress) in &mut self.progress {
             if progress.setback.as_mut().is_some_and(|setback| setback.delay.end(now)) {
                 self.dirty.insert(key.clone());
@@ -364,7 +365,7 @@ fn begin(ledger: &mut Ledger, step: &Step) {
     match step.write() {
         Some(Write::Take { claim }) => drop(ledger.take(claim)),
         Some(Write::Touch { claim }) => drop(ledger.touch(claim)),
-        Some(Write::Expire { .. } | Write::Read { .. }) | None => {}
+        Some(Write::Expire { .. } | Write::Place { .. } | Write::Read { .. }) | None => {}
     }
     if let Step::Release { claim, .. } = step
         && let Some(holder) = claim.holders().first()

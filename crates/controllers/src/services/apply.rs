@@ -32,7 +32,7 @@ pub(super) async fn apply(client: &Client, effect: &Effect) -> Result<Answer, Fa
             }
             applier.patch_service_status(key, uid, *version, status).await
         }
-        Effect::Retract { key, uid, version, conditions } => {
+        Effect::SetConditions { key, uid, version, conditions } => {
             let status = json!({ "conditions": conditions });
             applier.patch_service_status(key, uid, *version, status).await
         }

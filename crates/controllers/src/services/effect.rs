@@ -58,8 +58,8 @@ pub(super) enum Effect {
         /// Whether kube-vip's annotation and labels are removed as well.
         marks: bool,
     },
-    /// Remove our condition from a Service that is no longer a `LoadBalancer`, at exactly this version.
-    Retract { key: ObjectKey, uid: Arc<str>, version: Version, conditions: Vec<Condition> },
+    /// Write the conditions of a Service, and nothing else, at exactly this version.
+    SetConditions { key: ObjectKey, uid: Arc<str>, version: Version, conditions: Vec<Condition> },
     /// Read the holder live, and release the claim at exactly this version if the holder neither shows
     /// nor could want the address.
     ///
@@ -89,7 +89,7 @@ impl Call for Effect {
             Self::Publish { .. } | Self::Annotate { .. } => 0,
             Self::LookAtService { .. } => 1,
             Self::Claim { write, .. } => write.rank(),
-            Self::Release { .. } | Self::CleanUp { .. } | Self::Retract { .. } => 3,
+            Self::Release { .. } | Self::CleanUp { .. } | Self::SetConditions { .. } => 3,
             Self::PoolStatus { .. } => 4,
         }
     }
@@ -100,7 +100,7 @@ impl Call for Effect {
             Self::Publish { .. } => "publish",
             Self::Annotate { .. } => "annotate",
             Self::CleanUp { .. } => "clean_up",
-            Self::Retract { .. } => "retract",
+            Self::SetConditions { .. } => "set_conditions",
             Self::Release { .. } => "release",
             Self::LookAtService { .. } => "look",
             Self::PoolStatus { .. } => "pool_status",
@@ -116,7 +116,7 @@ impl Call for Effect {
             Self::Publish { key, .. }
             | Self::Annotate { key, .. }
             | Self::CleanUp { key, .. }
-            | Self::Retract { key, .. }
+            | Self::SetConditions { key, .. }
             | Self::LookAtService { key, .. } => key.to_string(),
             Self::PoolStatus { pool, .. } => pool.to_string(),
         }
@@ -131,7 +131,7 @@ impl Call for Effect {
             Self::Claim { .. }
             | Self::Publish { .. }
             | Self::Annotate { .. }
-            | Self::Retract { .. }
+            | Self::SetConditions { .. }
             | Self::LookAtService { .. }
             | Self::PoolStatus { .. } => false,
         }
@@ -144,7 +144,7 @@ impl Call for Effect {
             Self::Publish { version, .. }
             | Self::Annotate { version, .. }
             | Self::CleanUp { version, .. }
-            | Self::Retract { version, .. } => Floor::Version(*version),
+            | Self::SetConditions { version, .. } => Floor::Version(*version),
             Self::Release { .. } | Self::PoolStatus { .. } => Floor::None,
         }
     }

@@ -32,6 +32,7 @@ use super::{
 };
 use crate::{
     absent::Absent,
+    announcements::Announcements,
     cluster::{
         Change, Cluster,
         pool::PoolView,
@@ -43,6 +44,7 @@ use crate::{
     object::ObjectKey,
 };
 
+mod announced;
 mod claims;
 mod confirm;
 mod damp;
@@ -129,6 +131,8 @@ pub(super) struct Planner {
     statuses: PoolStatuses,
     /// Claims changed since the Services that want all or nothing were last decided about.
     claims_changed: bool,
+    /// Services that are announced in another way than when their conditions were last looked at.
+    announced: BTreeSet<ObjectKey>,
 }
 
 /// One step of the planner: its memory, what the engine lends for the step, and what comes of it.
@@ -136,6 +140,7 @@ pub(super) struct Round<'a> {
     own: &'a mut Planner,
     cluster: &'a Cluster,
     ledger: &'a mut Ledger,
+    announcements: &'a Announcements,
     now: Now,
     out: &'a mut Plan<Effect>,
 }
@@ -163,12 +168,13 @@ impl Planner {
             probe: None,
             statuses: PoolStatuses::default(),
             claims_changed: false,
+            announced: BTreeSet::new(),
         }
     }
 
     fn round<'a>(&'a mut self, lent: Lent<'a>, out: &'a mut Plan<Effect>) -> Round<'a> {
-        let Lent { cluster, ledger, now } = lent;
-        Round { own: self, cluster, ledger, now, out }
+        let Lent { cluster, ledger, announcements, now } = lent;
+        Round { own: self, cluster, ledger, announcements, now, out }
     }
 
     /// Takes in a change of the watched objects.
@@ -176,8 +182,9 @@ impl Planner {
         self.round(lent, &mut Plan::default()).changed(change);
     }
 
-    /// Takes in the changes of the ledger.
+    /// Takes in the changes of the ledger, and what is said of how Services are announced.
     pub(super) fn catch_up(&mut self, lent: Lent<'_>, out: &mut Plan<Effect>) {
+        self.announced.extend(lent.announcements.take_changed());
         self.round(lent, out).on_ledger_changes();
     }
 
@@ -241,7 +248,9 @@ impl Round<'_> {
 
     /// Decides about everything again, as after gaining leadership.
     fn reconsider_all(&mut self) {
-        let concerns = |view: &&ServiceView| view.balancer.is_some() || view.leftover.is_some();
+        let concerns = |view: &&ServiceView| {
+            view.balancer.is_some() || view.leftover.is_some() || view.announceable.is_some()
+        };
         let known = self.cluster.services.values().filter(concerns).map(|view| &view.key);
         let holders = self.ledger.holders();
         let held = holders.filter(|holder| holder.kind == HolderKind::Service);
@@ -255,6 +264,9 @@ impl Round<'_> {
     /// Plans what to do now. Each effect counts as in flight until its report comes in.
     fn plan(&mut self) {
         self.on_ledger_changes();
+        for key in std::mem::take(&mut self.own.announced) {
+            self.mark(&key);
+        }
         self.plan_repair();
         self.wake_delayed();
         self.plan_looks();
@@ -333,6 +345,9 @@ impl Round<'_> {
         self.plan_addresses(key);
         if self.out.effects.len() == planned {
             self.plan_leftover(key);
+        }
+        if self.out.effects.len() == planned {
+            self.plan_announced(key);
         }
     }
 

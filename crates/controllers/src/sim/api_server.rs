@@ -8,7 +8,10 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
-use landfall_api::{IPGroupStatus, Use, condition, keys::CONDITION_ALLOCATED};
+use landfall_api::{
+    IPGroupStatus, Use, condition,
+    keys::{CONDITION_ALLOCATED, CONDITION_ANNOUNCED},
+};
 use landfall_ipam::{
     AddrBlock, AddrSet, ClaimFact, HolderFact, Pool, PoolName, Violation, check, clash,
 };
@@ -51,7 +54,8 @@ impl Stored {
         let marked = !self.load_balancer && self.view.place == Place::Annotation;
         let finalizers = self.finalizer.then(Vec::new);
         let mut others = self.view.conditions.clone();
-        let ours = condition::remove(&mut others, CONDITION_ALLOCATED);
+        let mut ours = condition::remove(&mut others, CONDITION_ALLOCATED);
+        ours |= condition::remove(&mut others, CONDITION_ANNOUNCED);
         let conditions = (!self.load_balancer && ours).then_some(others);
         let is_left = self.finalizer || marked || conditions.is_some();
         is_left.then_some(Leftover { finalizers, marked, conditions, finalizer_owner: None })
@@ -441,6 +445,15 @@ impl ApiServer {
                 self.writes.push("expire");
                 self.delete_claim(addr);
                 Ok(ledger::Answer::Released { by: None })
+            }
+            Write::Place { version, node, .. } => {
+                let claim = known.ok_or(Failure::NotFound)?;
+                if claim.version != *version {
+                    return Err(Failure::Conflict);
+                }
+                let placed = Claim { node: node.clone(), ..claim.clone() };
+                self.writes.push("place");
+                Ok(ledger::Answer::Claim(self.put_claim(placed)))
             }
             Write::Read { .. } => {
                 Ok(known.cloned().map_or(ledger::Answer::NoClaim, ledger::Answer::Claim))

@@ -66,6 +66,7 @@ pub(crate) fn claim_of(addr: IpAddr, services: &[&Balancer]) -> Claim {
         pool: None,
         reserved: None,
         tenure: Tenure::Held(services.iter().map(|service| holder_of(service)).collect()),
+        node: None,
     }
 }
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use landfall_api::{
     announce::AnnounceRequest,
     condition, convert,
-    keys::{self, ANNOTATION_KUBE_VIP_ADDRESSES, CONDITION_ALLOCATED},
+    keys::{self, ANNOTATION_KUBE_VIP_ADDRESSES, CONDITION_ALLOCATED, CONDITION_ANNOUNCED},
 };
 use landfall_ipam::Family;
 
@@ -46,7 +46,12 @@ fn announceable(object: &Service) -> Option<Announceable> {
     let spec = object.spec.as_ref()?;
     let is_balancer = spec.type_.as_deref() == Some("LoadBalancer");
     let has_external = spec.external_ips.as_ref().is_some_and(|listed| !listed.is_empty());
-    (is_balancer || has_external).then(|| Announceable { created: created(metadata), request })
+    let conditions = || object.status.as_ref().and_then(|status| status.conditions.clone());
+    (is_balancer || has_external).then(|| Announceable {
+        created: created(metadata),
+        request,
+        conditions: conditions().filter(|_| !is_balancer).unwrap_or_default(),
+    })
 }
 
 /// The view of a Service of type `LoadBalancer`.
@@ -141,11 +146,13 @@ fn leftover(object: &Service) -> Option<Leftover> {
     let former = setter == Setter::Former;
     let marked = carried.labelled && former;
     let conditions = object.status.as_ref().and_then(|status| status.conditions.as_deref());
-    let ours = conditions.is_some_and(|all| condition::get(all, CONDITION_ALLOCATED).is_some());
-    let conditions = conditions.filter(|_| former && ours).map(|all| {
+    let conditions = conditions.filter(|_| former).and_then(|all| {
         let mut others = all.to_vec();
-        condition::remove(&mut others, CONDITION_ALLOCATED);
-        others
+        let mut ours = condition::remove(&mut others, CONDITION_ALLOCATED);
+        if announceable(object).is_none() {
+            ours |= condition::remove(&mut others, CONDITION_ANNOUNCED);
+        }
+        ours.then_some(others)
     });
     (any_certain || any_shared || marked || conditions.is_some()).then(|| Leftover {
         finalizers: (any_certain || any_shared)

@@ -1,6 +1,8 @@
 //! The planner with an API server that keeps its objects as JSON, and agents that carry plans out at once.
 
+mod announcing;
 mod changing;
+mod handing_over;
 mod naming;
 mod serving;
 mod taking_over;
@@ -10,12 +12,23 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use kube::core::{DeserializeGuard, DynamicObject};
 use landfall_api::{IPGroup, KeepalivedGroup};
-use landfall_vrrp::{Instance, NodeIndex};
-use serde_json::from_value;
+use landfall_vrrp::{NodeIndex, Plan};
+use serde_json::{Map, Value, from_value, json};
 
-use super::*;
+use super::{
+    super::{
+        children::{self, Child},
+        round::{PLAN_INTERVAL, SECRET_INTERVAL},
+    },
+    *,
+};
 use crate::{
-    cluster::{News, Seen, keepalived, node, pool, service},
+    announcements::Wanted,
+    cluster::{
+        News, Seen, endpoints,
+        keepalived::{self, ChildView},
+        node, pool, service,
+    },
     engine::{Call as _, Planner as _},
     ledger::object as claim,
     object::Version,
@@ -68,6 +81,7 @@ impl Rig {
             News::Nodes(Watched::ListEnds),
             News::ApiServers(Watched::ListEnds),
             News::KeepalivedGroups(Watched::ListEnds),
+            News::Endpoints(Watched::ListEnds),
         ];
         lists.extend(ChildKind::ALL.map(|kind| News::Children(kind, Watched::ListEnds)));
         for news in lists {
@@ -158,6 +172,10 @@ impl Rig {
                 let (name, version) = (view.name.clone(), view.version);
                 News::Pools(view.source, Watched::Present(name, version, Box::new(view)))
             }
+            "endpointslices" => {
+                let view = endpoints::read(from_value(object).unwrap());
+                News::Endpoints(Watched::Present(view.key.clone(), view.version, view))
+            }
             "ips" => {
                 let ip = DeserializeGuard(Ok(from_value(object).unwrap()));
                 let claim = claim::read(&ip).unwrap();
@@ -193,8 +211,12 @@ impl Rig {
     }
 
     fn group(&mut self, spec: &Value) {
+        self.group_named("edge", spec);
+    }
+
+    fn group_named(&mut self, name: &str, spec: &Value) {
         let mut object = json!({
-            "metadata": { "name": "edge", "namespace": "infra", "generation": 1 },
+            "metadata": { "name": name, "namespace": "infra", "generation": 1 },
             "spec": { "image": "", "interface": "eth0", "nodeSelector": { "edge": "yes" } },
         });
         merge(&mut object["spec"], spec);
@@ -257,17 +279,9 @@ impl Rig {
     /// Carries out everything that is planned, until nothing more is.
     fn settle(&mut self) {
         for _ in 0..100 {
-            let changes = self.shared.settle();
-            self.tell(&changes);
-            let mut out = Out::default();
-            let now = self.now();
-            self.planner.plan(self.shared.lend(now), &mut out);
-            self.events.extend(out.events.iter().map(|event| {
-                let about = event.about.name.as_deref().unwrap_or_default();
-                format!("{about} {}: {}", event.reason, event.message)
-            }));
+            let effects = self.plan_once();
             let reported = self.agents_report();
-            if out.effects.is_empty() && !reported {
+            if effects.is_empty() && !reported {
                 let Some(due) = self.planner.next_due(&self.shared.cluster, &self.shared.ledger)
                 else {
                     return;
@@ -278,7 +292,7 @@ impl Rig {
                 }
                 self.uptime = due;
             }
-            for effect in out.effects {
+            for effect in effects {
                 self.perform(effect);
             }
         }
@@ -344,8 +358,15 @@ impl Rig {
 
     /// Lets the agent of each node carry the present plan out; returns whether any had something to report.
     fn agents_report(&mut self) -> bool {
-        let Some(plan) = self.plan_of(GROUP) else { return false };
-        if !self.objects.contains_key(&("daemonsets", GROUP.to_owned())) {
+        let groups = self.objects.keys().filter(|(kind, _)| *kind == "keepalivedgroups");
+        let groups: Vec<_> = groups.map(|(_, key)| key.clone()).collect();
+        let reports: Vec<_> = groups.iter().map(|group| self.agents_of(group)).collect();
+        reports.contains(&true)
+    }
+
+    fn agents_of(&mut self, group: &str) -> bool {
+        let Some(plan) = self.plan_of(group) else { return false };
+        if !self.objects.contains_key(&("daemonsets", group.to_owned())) {
             return false;
         }
         let running = |index: &NodeIndex| {
@@ -357,7 +378,7 @@ impl Rig {
         };
         let mut nodes = Vec::new();
         for (index, node) in (0..).zip(&plan.nodes) {
-            let old = self.status(GROUP)["nodes"].as_array().cloned().unwrap_or_default();
+            let old = self.status(group)["nodes"].as_array().cloned().unwrap_or_default();
             let old = old.into_iter().find(|report| report["node"] == node.name.as_str());
             if self.silent.contains(&node.name) {
                 nodes.extend(old);
@@ -379,10 +400,10 @@ impl Rig {
                 "node": node.name, "generation": plan.generation, "instances": states,
             }));
         }
-        if self.status(GROUP)["nodes"] == json!(nodes) {
+        if self.status(group)["nodes"] == json!(nodes) {
             return false;
         }
-        self.patch("keepalivedgroups", GROUP, &json!({ "status": { "nodes": nodes } }));
+        self.patch("keepalivedgroups", group, &json!({ "status": { "nodes": nodes } }));
         true
     }
 
@@ -414,6 +435,47 @@ impl Rig {
             line
         };
         self.plan().instances.iter().map(line).collect()
+    }
+
+    /// What the condition of a Service should be.
+    fn announced(&self, name: &str) -> String {
+        match self.shared.announcements.wanted(&ObjectKey::new("shop", name)) {
+            Wanted::AsItIs => "as it is".to_owned(),
+            Wanted::Absent => "none".to_owned(),
+            Wanted::This(one) => format!("{} {}: {}", one.announced, one.reason, one.message),
+        }
+    }
+
+    /// Plans once, at this moment.
+    fn plan_once(&mut self) -> Vec<Effect> {
+        let changes = self.shared.settle();
+        self.tell(&changes);
+        let (mut out, now) = (Out::default(), self.now());
+        self.planner.plan(self.shared.lend(now), &mut out);
+        self.events.extend(out.events.iter().map(|event| {
+            let about = event.about.name.as_deref().unwrap_or_default();
+            format!("{about} {}: {}", event.reason, event.message)
+        }));
+        out.effects
+    }
+
+    /// Plans once, and carries out what comes of it.
+    fn step(&mut self) {
+        self.plan_once().into_iter().for_each(|effect| self.perform(effect));
+    }
+
+    /// The nodes on which a Service has a ready endpoint.
+    fn endpoints(&mut self, service: &str, nodes: &[&str]) {
+        let endpoint = |node: &&str| json!({ "addresses": ["10.0.0.1"], "nodeName": node });
+        let labels = json!({ "kubernetes.io/service-name": service });
+        self.store(
+            "endpointslices",
+            json!({
+                "metadata": { "name": service, "namespace": "shop", "labels": labels },
+                "addressType": "IPv4",
+                "endpoints": nodes.iter().map(endpoint).collect::<Vec<_>>(),
+            }),
+        );
     }
 
     /// Status, reason and message of a condition of the group.

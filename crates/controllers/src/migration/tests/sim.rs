@@ -178,7 +178,7 @@ impl Cluster {
     /// The next step of a `VirtualIP`.
     pub(in crate::migration) fn next(&self, vip: &VirtualIpView) -> Option<Step> {
         let services = self.services_of(vip);
-        let Shared { cluster, ledger } = &self.shared;
+        let Shared { cluster, ledger, .. } = &self.shared;
         plan::plan(World { cluster, ledger, services: &services }, vip)
     }
 

@@ -10,8 +10,10 @@ pub(super) const PROBE_TRIES: u32 = 3;
 impl Planner {
     /// The uptime at which [`Planner::plan`] has something to do even without news.
     pub(in crate::services) fn next_due(&self) -> Option<Duration> {
+        let announced = (!self.announced.is_empty()).then_some(Duration::ZERO);
         let progress = self.progress.next_due().into_iter();
         progress
+            .chain(announced)
             .chain(self.absent.next_due())
             .chain(self.reminders.next_due())
             .chain(self.statuses.next_due())

@@ -23,6 +23,7 @@ impl Round<'_> {
             Change::OtherService(_)
             | Change::Node(..)
             | Change::KeepalivedGroup(..)
+            | Change::Endpoints(_)
             | Change::Child(..)
             | Change::ApiServer(..)
             | Change::VirtualIp { .. }
@@ -39,7 +40,8 @@ impl Round<'_> {
         } else if let Some(old) = old_balancer {
             self.service_left(old);
         }
-        if self.cluster.leftover(key).is_some() {
+        let view = self.cluster.services.get(key);
+        if view.is_some_and(|view| view.leftover.is_some() || view.announceable.is_some()) {
             self.mark(key);
         } else if old.is_some_and(|old| old.leftover.is_some()) {
             // Work that waited for that goes on, even if our own call seemed to fail.

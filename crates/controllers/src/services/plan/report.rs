@@ -31,7 +31,7 @@ impl Round<'_> {
                 let refusal = refused(&result).map(Refusal::HolderRefused);
                 self.on_published(&key, event, refusal, result)
             }
-            Effect::CleanUp { key, uid, .. } | Effect::Retract { key, uid, .. } => {
+            Effect::CleanUp { key, uid, .. } | Effect::SetConditions { key, uid, .. } => {
                 let refused = self.on_cleaned_up(&key, result);
                 refused.map(|message| refused_write(&key, &uid, message))
             }

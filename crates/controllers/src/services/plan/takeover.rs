@@ -37,10 +37,10 @@ impl Round<'_> {
             ready.then_some(Effect::CleanUp { key, uid, version, finalizers, marks })
         } else {
             let conditions = leftover.conditions.clone();
-            conditions.map(|conditions| Effect::Retract { key, uid, version, conditions })
+            conditions.map(|conditions| Effect::SetConditions { key, uid, version, conditions })
         };
         let Some(effect) = effect.filter(|_| !delayed) else { return };
-        if let Effect::CleanUp { key, .. } | Effect::Retract { key, .. } = &effect {
+        if let Effect::CleanUp { key, .. } | Effect::SetConditions { key, .. } = &effect {
             self.own.progress.begin_call(key);
         }
         self.out.effects.push(effect);

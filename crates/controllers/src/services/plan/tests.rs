@@ -12,6 +12,7 @@ use crate::{
 };
 
 mod annotation;
+mod announced;
 mod fallback;
 mod hold;
 mod moves;

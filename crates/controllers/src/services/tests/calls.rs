@@ -30,7 +30,7 @@ impl ApiServer {
             Effect::Publish { .. }
             | Effect::Annotate { .. }
             | Effect::CleanUp { .. }
-            | Effect::Retract { .. } => self.call_on_service(effect),
+            | Effect::SetConditions { .. } => self.call_on_service(effect),
             Effect::Release { claim, holder, then, annotated, .. } => {
                 let live = read.and_then(<[_]>::first).cloned();
                 let live =
@@ -98,11 +98,11 @@ impl ApiServer {
                 self.writes.push("annotate");
                 Ok(Answer::Seen(self.seen_service(key)))
             }
-            Effect::Retract { key, uid, version, conditions } => {
+            Effect::SetConditions { key, uid, version, conditions } => {
                 let mut stored = self.service_at(key, uid, *version)?;
                 stored.view.conditions.clone_from(conditions);
                 self.store(stored);
-                self.writes.push("retract");
+                self.writes.push("set_conditions");
                 Ok(Answer::Seen(self.seen_service(key)))
             }
             Effect::CleanUp { key, uid, version, marks, .. } => {

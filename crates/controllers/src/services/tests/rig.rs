@@ -209,7 +209,7 @@ impl PlannerRig {
                 (Ok(Answer::Seen(Some(seen))), Some(echo))
             }
             // No Service here has a finalizer, and kube-vip announces none.
-            Effect::CleanUp { .. } | Effect::Annotate { .. } | Effect::Retract { .. } => {
+            Effect::CleanUp { .. } | Effect::Annotate { .. } | Effect::SetConditions { .. } => {
                 (Err(Failure::NotFound), None)
             }
             // Without other writers, no live read is needed.

@@ -46,7 +46,7 @@ const ORPHAN_GRACE: Duration = Duration::from_secs(3);
 /// One operator: a planner with stale caches and calls in flight.
 #[derive(Debug)]
 pub(in crate::services) struct Operator {
-    runner: Runner,
+    pub(in crate::services) runner: Runner,
     /// How much of the history each watch has delivered; `None` before its first list.
     cursors: BTreeMap<Kind, usize>,
     calls: Vec<Call>,

@@ -1,0 +1,342 @@
+//! One decision about one group, and the calls that bring the group in line with it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
+
+use landfall_api::{
+    GroupSettings, KeepalivedGroup,
+    keepalived_group::{AnnouncedAddress, PasswordSource},
+};
+use landfall_vrrp::Plan;
+use serde_json::{Map, Value, json};
+
+use super::{
+    change::{Nodes, PATIENCE},
+    children::{self, Child, Pods},
+    decide::{Decision, Known, decide, nodes_of},
+    effect::{Effect, Part, Step},
+    file,
+    members::{Wishes, World},
+    moves::moves,
+    password::Password,
+    status::{self, Situation, Summary},
+};
+use crate::{
+    backoff::Backoff,
+    cluster::keepalived::{ChildKind, ChildView, GroupView},
+    engine::{Now, Plan as Out},
+    event::{self, Event},
+    object::ObjectKey,
+};
+
+/// How long a plan lasts at least: Services come in bursts, and each plan is a reload on every node.
+pub(super) const PLAN_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a group's status lasts at least, except for router ids.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// The reason of an event about addresses that other nodes hold now.
+const MOVED: &str = "Moved";
+/// How often the Secret with a password is looked at. It is not watched, since that would show us the password.
+pub(super) const SECRET_INTERVAL: Duration = Duration::from_mins(1);
+
+/// What is in flight or due for one group.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) in_flight: BTreeSet<Part>,
+    pub(super) setbacks: BTreeMap<Part, Setback>,
+    pub(super) planned_at: Option<Duration>,
+    pub(super) status_at: Option<Duration>,
+    /// The name of the password in the Secret, if there is one, and when the Secret was looked at.
+    pub(super) secret: Option<(Option<String>, Duration)>,
+    /// The last plan that could be read. It has the forms of instances, which must not be forgotten.
+    pub(super) plan: Option<Plan>,
+    /// When each step of a change was seen first, by the generation that began it.
+    pub(super) steps: BTreeMap<i64, Duration>,
+    /// Whether addresses wait until other instances or groups have let them go.
+    pub(super) waits: bool,
+    /// Addresses that have left its instances, and that some node may still hold.
+    pub(super) leaving: BTreeSet<IpAddr>,
+    /// Addresses of which it was told which node carries them.
+    pub(super) placed: BTreeSet<IpAddr>,
+    /// When there is something to decide even without news.
+    pub(super) due: Option<Duration>,
+}
+
+/// A call that failed.
+#[derive(Debug)]
+pub(super) struct Setback {
+    pub(super) delay: Backoff,
+    /// The API server's message if it refused.
+    pub(super) message: Option<String>,
+}
+
+/// One decision about one group.
+pub(super) struct Round<'a, 'b> {
+    pub(super) progress: &'b mut Progress,
+    pub(super) world: World<'a>,
+    pub(super) view: &'a GroupView,
+    pub(super) now: Now,
+    pub(super) out: &'b mut Out<Effect>,
+    /// Objects of others that have the names of the group's.
+    pub(super) taken: Vec<String>,
+    /// Which node carries which address, as far as that is to be told.
+    pub(super) places: Vec<(IpAddr, Option<String>)>,
+    /// Whether addresses that other groups may wait for are no longer held.
+    pub(super) lets_go: bool,
+}
+
+impl<'a> Round<'a, '_> {
+    /// A text of the group's `ConfigMap`.
+    fn text(&self, key: &str) -> Option<&'a str> {
+        let map = self.world.cluster.child(ChildKind::ConfigMap, &self.view.key)?;
+        map.object.get("data")?.get(key)?.as_str()
+    }
+
+    pub(super) fn remember_plan(&mut self) {
+        let read = self.text(children::PLAN).and_then(|text| serde_json::from_str(text).ok());
+        let Some(plan) = read else { return };
+        let changes = |plan: &Plan| -> Vec<i64> {
+            let changing = plan.instances.iter().filter_map(|instance| instance.change.as_ref());
+            let leaving = plan.leaving.iter().map(|one| one.since);
+            changing.map(|change| change.since).chain(leaving).collect()
+        };
+        let steps = changes(&plan);
+        self.progress.steps.retain(|since, _| steps.contains(since));
+        for since in steps {
+            let began = *self.progress.steps.entry(since).or_insert(self.now.uptime);
+            let ends = began.saturating_add(PATIENCE);
+            if self.now.uptime < ends {
+                self.due_at(ends);
+            }
+        }
+        self.lets_go |= self.progress.plan.as_ref() != Some(&plan);
+        self.progress.plan = Some(plan);
+    }
+
+    /// The password in use. Its Secret is looked at now and then.
+    pub(super) fn password(&mut self, source: Option<&PasswordSource>) -> Password {
+        let Some(source) = source else { return Password::NotUsed };
+        let seen = self.progress.secret.clone();
+        match seen.as_ref().map(|(_, at)| at.saturating_add(SECRET_INTERVAL)) {
+            Some(again) if self.now.uptime < again => self.due_at(again),
+            Some(_) | None => {
+                let secret = ObjectKey::new(self.view.key.namespace(), &source.secret);
+                self.send(Step::LookAtSecret { secret });
+            }
+        }
+        match seen {
+            None => Password::Unknown,
+            Some((None, _)) => Password::Missing,
+            Some((Some(name), _)) => Password::Named(name),
+        }
+    }
+
+    pub(super) fn decide(
+        &mut self,
+        wishes: &Wishes,
+        settings: &GroupSettings,
+        password: &Password,
+        others_hold: BTreeSet<IpAddr>,
+    ) -> Decision {
+        let nodes = &self.world.cluster.nodes;
+        let is_ready = |name: &&String| nodes.get(name).is_some_and(|view| view.ready);
+        let ready = nodes.keys().filter(is_ready).map(String::as_str).collect();
+        let waited = |since: i64| {
+            let seen = self.progress.steps.get(&since);
+            seen.map_or(Duration::ZERO, |seen| self.now.uptime.saturating_sub(*seen))
+        };
+        let known = Known {
+            view: self.view,
+            settings,
+            plan: self.progress.plan.as_ref(),
+            file: self.text(children::FILE),
+            password: password.name(),
+            elsewhere: self.elsewhere(settings),
+            others_hold,
+            nodes: Nodes { status: &self.view.status, ready: &ready, waited: &waited },
+        };
+        let decision = decide(self.world, wishes, &known);
+        self.progress.waits = decision.waits;
+        self.lets_go |= !self.progress.leaving.is_subset(&decision.lingering);
+        self.progress.leaving.clone_from(&decision.lingering);
+        decision
+    }
+
+    /// The router ids of other groups that have a node in common with this one.
+    fn elsewhere(&self, settings: &GroupSettings) -> BTreeSet<u8> {
+        let names = |settings| -> BTreeSet<String> {
+            nodes_of(self.world, settings).into_iter().map(|node| node.name).collect()
+        };
+        let own = names(settings);
+        let others = self.world.cluster.keepalived_groups.values();
+        let others = others.filter(|other| other.key != self.view.key);
+        let near = others.filter(|other| {
+            other.settings.as_ref().is_ok_and(|settings| !names(settings).is_disjoint(&own))
+        });
+        let ids = near.flat_map(|other| other.status.router_ids.values());
+        ids.filter_map(|id| u8::try_from(*id).ok()).collect()
+    }
+
+    /// Writes what differs: router ids before the plan that uses them, and the plan before the pods that need it.
+    pub(super) fn carry_out(&mut self, decision: &Decision, settings: &GroupSettings, pods: &Pods) {
+        let Some(plan) = &decision.plan else {
+            self.write_ids(decision);
+            return;
+        };
+        let before = self.progress.plan.clone();
+        let next = plan.clone().succeeding(before.as_ref());
+        let next = next.map(|next| match (&before, self.view.status.generation) {
+            // Nodes may run a plan that was deleted, and take only later ones.
+            (None, Some(generation)) => next.later_than(generation),
+            (None, None) | (Some(_), _) => next,
+        });
+        let is_due = |at: &Duration| self.now.uptime < at.saturating_add(PLAN_INTERVAL);
+        if let Some(at) = self.progress.planned_at.filter(is_due).filter(|_| next.is_some()) {
+            self.due_at(at.saturating_add(PLAN_INTERVAL));
+        } else if let Some(plan) = next.as_ref().or(before.as_ref()) {
+            let by_others = self.view.status.nodes.len() < plan.nodes.len();
+            let file = file::text(plan, self.text(children::FILE), by_others);
+            if let Ok(text) = serde_json::to_string(plan) {
+                self.align(children::plan(self.view, &text, &file));
+            }
+        }
+        if self.text(children::PLAN).is_some() {
+            for child in children::around(self.view, settings, pods) {
+                self.align(child);
+            }
+        }
+    }
+
+    fn write_ids(&mut self, decision: &Decision) {
+        let mut ids = Map::new();
+        // A merge patch removes an entry only if told so.
+        for name in self.view.status.router_ids.keys() {
+            ids.insert(name.clone(), Value::Null);
+        }
+        for (name, id) in &decision.ids {
+            ids.insert(name.clone(), json!(id));
+        }
+        self.write_status(json!({ "routerIDs": ids }));
+    }
+
+    /// Creates an object of the group, or changes it if it is not as it should be.
+    fn align(&mut self, child: Child) {
+        if !self.world.cluster.has_kind(child.kind) {
+            return;
+        }
+        let step = match self.world.cluster.child(child.kind, &child.key) {
+            None => Step::Create { child },
+            Some(found) if is_of(found, self.view) => {
+                if children::is_as_it_should(found, &child) {
+                    return;
+                }
+                Step::Align { child, uid: found.uid.clone(), version: found.version }
+            }
+            Some(_) => {
+                self.taken.push(taken(&child));
+                return;
+            }
+        };
+        let is_plan = step.part() == Part::Child(ChildKind::ConfigMap);
+        if self.send(step) && is_plan {
+            self.progress.planned_at = Some(self.now.uptime);
+        }
+    }
+
+    /// Brings the group's status in line with everything that is known.
+    pub(super) fn tell(&mut self, password: &Password, decision: Option<&Decision>) {
+        let refused = self.progress.setbacks.values();
+        let refused = refused.filter_map(|setback| setback.message.as_deref());
+        let refused = refused.chain(self.taken.iter().map(String::as_str)).collect();
+        let cluster = self.world.cluster;
+        let is_ready =
+            |node: &str| cluster.nodes.get(&node.to_owned()).is_some_and(|view| view.ready);
+        let situation = Situation {
+            view: self.view,
+            plan: self.progress.plan.as_ref(),
+            password,
+            decision,
+            is_ready: &is_ready,
+            refused,
+        };
+        let Summary { patch, addresses } = status::summary(&situation, self.now.wall);
+        let Some(status) = patch else {
+            self.place(&addresses);
+            return;
+        };
+        let until = self.progress.status_at.map(|at| at.saturating_add(STATUS_INTERVAL));
+        match until.filter(|until| self.now.uptime < *until) {
+            Some(until) => self.due_at(until),
+            None => {
+                if self.write_status(status) {
+                    self.progress.status_at = Some(self.now.uptime);
+                    self.tell_moves(&addresses);
+                    self.place(&addresses);
+                }
+            }
+        }
+    }
+
+    fn tell_moves(&mut self, addresses: &[AnnouncedAddress]) {
+        let (key, uid) = (&self.view.key, &self.view.uid);
+        let about = event::about::<KeepalivedGroup>(Some(key.namespace()), key.name(), uid);
+        self.out.events.extend(moves(&self.view.status.addresses, addresses).into_iter().map(
+            |message| Event {
+                about: about.clone(),
+                action: "Announce",
+                reason: MOVED.to_owned(),
+                message,
+                warning: false,
+            },
+        ));
+    }
+
+    /// Notes which node carries which address, for the ledger.
+    fn place(&mut self, addresses: &[AnnouncedAddress]) {
+        let all = addresses.iter();
+        let now = all.filter_map(|entry| Some((entry.address.parse().ok()?, entry.node.clone())));
+        self.places = now.collect();
+        let carried: BTreeSet<IpAddr> = self.places.iter().map(|(address, _)| *address).collect();
+        let left = self.progress.placed.difference(&carried);
+        self.places.extend(left.map(|address| (*address, None)));
+        self.progress.placed = carried;
+    }
+
+    fn write_status(&mut self, status: Value) -> bool {
+        let (uid, version) = (self.view.uid.clone(), self.view.version);
+        self.send(Step::Status { uid, version, status })
+    }
+
+    /// Asks for a call, unless one about the same part is in flight or must wait; returns whether it did.
+    fn send(&mut self, step: Step) -> bool {
+        let part = step.part();
+        let waits =
+            self.progress.setbacks.get(&part).is_some_and(|setback| setback.delay.holds(self.now));
+        if waits || !self.progress.in_flight.insert(part) {
+            return false;
+        }
+        self.out.effects.push(Effect { group: self.view.key.clone(), step });
+        true
+    }
+
+    fn due_at(&mut self, at: Duration) {
+        let due = self.progress.due.unwrap_or(Duration::MAX);
+        self.progress.due = Some(due.min(at));
+    }
+}
+
+/// What is said of an object of another owner that has the name of one of the group's.
+pub(super) fn taken(child: &Child) -> String {
+    let (kind, key) = (child.kind.plural(), &child.key);
+    format!("{kind} {key} exists and is not of this group. Delete or rename it.")
+}
+
+/// Whether an object is this group's. The replaced operator set the same owner.
+fn is_of(found: &ChildView, group: &GroupView) -> bool {
+    let owners = &found.object["metadata"]["ownerReferences"];
+    let owners = owners.as_array().map_or(&[][..], Vec::as_slice);
+    let is_owner = |owner: &Value| owner["uid"] == *group.uid;
+    !found.deleting && (owners.is_empty() || owners.iter().any(is_owner))
+}
