@@ -252,24 +252,25 @@ fn what_another_kind_of_holder_has_is_taken_and_none_of_a_services() {
     assert_eq!(ledger.claim(ip(1)).unwrap().services(), []);
 }
 
+/// The nodes that are to be written into claims.
 fn placing(ledger: &mut Ledger, seconds: u64) -> Vec<Option<String>> {
-    let writes = ledger.place_due(at(seconds)).into_iter();
-    let nodes = writes.map(|write| match write {
-        Write::Place { node, .. } => node.map(|node| node.to_string()),
-        other => panic!("{other:?}"),
-    });
-    nodes.collect()
+    let mut nodes = Vec::new();
+    for write in ledger.place_due(at(seconds)) {
+        let Write::Place { node, .. } = write else { panic!("{write:?}") };
+        nodes.push(node.map(|node| node.to_string()));
+    }
+    nodes
 }
 
 #[test]
 fn the_node_that_carries_an_address_is_written_into_its_claim_once() {
-    let (mut ledger, n1) = (ledger(), Some("n1".to_owned()));
+    let (mut ledger, n1) = (ledger(), [Some("n1".to_owned())]);
     ledger.place(ip(1), Some("n1"));
     assert_eq!(placing(&mut ledger, 1), [], "there is no claim");
     let known = stored(&claim(1, "shop/web"), 5);
     ledger.observe(Watched::Present(ip(1), Version(5), known.clone()));
     assert_eq!(ledger.next_due(), Some(Duration::ZERO));
-    assert_eq!(placing(&mut ledger, 1), [n1.clone()]);
+    assert_eq!(placing(&mut ledger, 1), n1);
     assert_eq!((placing(&mut ledger, 1), count(&ledger)), (vec![], 1), "it is in flight");
     let write = Write::Place { addr: ip(1), version: Version(5), node: Some("n1".into()) };
     let placed = Claim { node: Some("n1".into()), version: Version(6), ..known.clone() };
@@ -281,7 +282,7 @@ fn the_node_that_carries_an_address_is_written_into_its_claim_once() {
     // Somebody else writes something else.
     let other = Claim { node: Some("n9".into()), version: Version(7), ..known.clone() };
     ledger.observe(Watched::Present(ip(1), Version(7), other));
-    assert_eq!(placing(&mut ledger, 2), [n1]);
+    assert_eq!(placing(&mut ledger, 2), n1);
     let write = Write::Place { addr: ip(1), version: Version(7), node: Some("n1".into()) };
     ledger.written(&write, None, Err(Failure::Conflict), at(2));
     assert_eq!(ledger.read_due(at(2)).len(), 1, "it is read before it is written again");

@@ -1,13 +1,18 @@
 //! From a Service to an address that a client reaches: the operator decides, agents on real nodes carry it out.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use landfall_api::keepalived_group::KeepalivedGroup;
+use landfall_api::keys::CONDITION_ANNOUNCED;
+use landfall_api::{IP, condition};
 use landfall_testkit::builders::load_balancer;
 use landfall_testkit::install::Install;
 use landfall_testkit::{Bed, ControlPlane, Operator, Process, Proxy, wait};
@@ -60,8 +65,7 @@ impl Stage {
         groups.create(&PostParams::default(), &group).await.unwrap();
         let path = install.kubeconfig(&plane, plane.url()).await.unwrap();
         let binary = Path::new(env!("CARGO_BIN_EXE_landfall"));
-        let flags =
-            ["--namespace", install.namespace(), "--controllers", "services,migration,keepalived"];
+        let flags = ["--namespace", install.namespace()];
         let operator = Operator::spawn(binary, &path, &flags).await.unwrap();
         operator.wait_ready(LONG).await.unwrap();
 
@@ -118,6 +122,34 @@ impl Stage {
         found(&self.group().await).unwrap()
     }
 
+    /// Waits until the condition `landfall.dev/Announced` of a Service has this status and a message with this in
+    /// it, and returns the message.
+    async fn announced(&self, name: &str, status: &str, part: &str) -> String {
+        let what = format!("{name} to be announced: {status}, {part}");
+        let outcome = wait::until(what, LONG, async || {
+            let service = self.services().get(name).await.unwrap();
+            let conditions = service.status.and_then(|status| status.conditions);
+            let conditions = conditions.unwrap_or_default();
+            let found = condition::get(&conditions, CONDITION_ANNOUNCED);
+            let is_it = |found: &&Condition| found.status == status && found.message.contains(part);
+            found.filter(is_it).map(|found| found.message.clone()).ok_or(format!("{conditions:?}"))
+        });
+        outcome.await.unwrap()
+    }
+
+    /// Waits until the claim on an address says which node carries it.
+    async fn placed(&self, address: IpAddr, node: &str) {
+        let claims: Api<IP> = Api::all(self.client.clone());
+        wait::until(format!("{address} to be carried by {node}"), LONG, async || {
+            let status = claims.get(&landfall_api::name::of(address)).await.unwrap().status;
+            let is_there =
+                status.as_ref().is_some_and(|status| status.node.as_deref() == Some(node));
+            if is_there { Ok(()) } else { Err(format!("{status:?}")) }
+        })
+        .await
+        .unwrap();
+    }
+
     fn services(&self) -> Api<Service> {
         Api::namespaced(self.client.clone(), "shop")
     }
@@ -165,6 +197,8 @@ async fn a_service_of_a_pool_has_an_address_that_a_client_reaches_and_that_moves
 
     let first = stage.holder(&vip.to_string(), &ALL).await;
     assert_eq!(sampler.holder(vip, &ALL, LONG).await.unwrap(), first);
+    stage.announced("web", "True", &format!("{first} since")).await;
+    stage.placed(vip, &first).await;
     let asking = stage.bed.ask(vip).unwrap();
     wait::until("an answer to the client", LONG, async || {
         use landfall_testkit::bed::Protocol::Udp;
@@ -177,6 +211,8 @@ async fn a_service_of_a_pool_has_an_address_that_a_client_reaches_and_that_moves
     let others = stage.bed.names_without(&first);
     let second = sampler.holder(vip, &others, LONG).await.unwrap();
     assert_eq!(stage.holder(&vip.to_string(), &others).await, second);
+    stage.announced("web", "True", &format!("{second} since")).await;
+    stage.placed(vip, &second).await;
     let record = sampler.record();
     let taken = record.taken(vip, &first, died).unwrap();
     assert_eq!(taken.node, second);
@@ -228,5 +264,54 @@ async fn a_change_of_transport_moves_nothing_and_doubles_nothing() {
     sampler.next_sample().await;
     let record = sampler.record();
     assert_eq!(record.holders(vip), [first.as_str()], "{:?}", record.holdings(vip));
+    assert!(record.all_doubled(&ALL).is_empty(), "{:?}", record.all_doubled(&ALL));
+}
+
+/// The slice of endpoints of the Service `web`, with one endpoint on this node, ready or not.
+fn endpoint_on(node: &str, ready: bool) -> EndpointSlice {
+    let object = json!({
+        "metadata": { "name": "web", "labels": { "kubernetes.io/service-name": "web" } },
+        "addressType": "IPv4",
+        "endpoints": [{
+            "addresses": ["10.244.0.1"], "nodeName": node, "conditions": { "ready": ready },
+        }],
+        "ports": [],
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_whose_traffic_stays_on_its_node_follows_the_ready_endpoint() {
+    let spec = json!({
+        "interface": "eth0", "nodeSelector": { "edge": "yes" }, "vrrp": { "slots": 1 },
+    });
+    let Some(stage) = Stage::new(spec).await else { return };
+    let vip = Bed::vip4(1);
+    let sampler = stage.bed.sampler().unwrap();
+    let pool = json!({
+        "apiVersion": "paas.org/v1", "kind": "IPGroup", "metadata": { "name": "edge" },
+        "spec": {
+            "segment": format!("{vip}/32"),
+            "announce": { "keepalivedGroup": format!("{NAMESPACE}/{GROUP}") },
+        },
+    });
+    stage.plane.apply_yaml(&pool.to_string()).await.unwrap();
+    let mut service = load_balancer("web");
+    service.spec.get_or_insert_default().external_traffic_policy = Some("Local".to_owned());
+    stage.services().create(&PostParams::default(), &service).await.unwrap();
+    stage.announced("web", "False", "has a ready pod of the Service").await;
+    let slices: Api<EndpointSlice> = Api::namespaced(stage.client.clone(), "shop");
+    slices.create(&PostParams::default(), &endpoint_on("n2", true)).await.unwrap();
+    stage.announced("web", "True", "n2 since").await;
+    let params = PatchParams::apply("test").force();
+    for node in ["n3", "n1"] {
+        let mut slice = serde_json::to_value(endpoint_on(node, true)).unwrap();
+        slice["apiVersion"] = json!("discovery.k8s.io/v1");
+        slice["kind"] = json!("EndpointSlice");
+        slices.patch("web", &params, &Patch::Apply(slice)).await.unwrap();
+        stage.announced("web", "True", &format!("{node} since")).await;
+        assert_eq!(sampler.holder(vip, &ALL, LONG).await.unwrap(), node);
+    }
+    let record = sampler.record();
     assert!(record.all_doubled(&ALL).is_empty(), "{:?}", record.all_doubled(&ALL));
 }
