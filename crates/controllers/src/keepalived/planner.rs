@@ -17,7 +17,7 @@ use super::{
     members::{Wishes, World},
     notices::Notices,
     password::Password,
-    round::{Progress, Round, Setback, taken},
+    round::{Others, Progress, Round, Setback, taken},
     telling::Telling,
 };
 use crate::{
@@ -77,15 +77,19 @@ impl Planner {
         self.services.extend(cluster.services.keys().cloned());
     }
 
-    /// Addresses that nodes of other groups may still hold.
-    fn held_by_others(&self, group: &ObjectKey, now: Now) -> BTreeSet<IpAddr> {
-        let others = self.progress.iter().filter(|(key, _)| *key != group);
-        let held = others.flat_map(|(_, progress)| {
+    /// What is remembered of other groups.
+    fn others(&self, group: &ObjectKey, now: Now) -> Others {
+        let others = || self.progress.iter().filter(|(key, _)| *key != group);
+        let held = others().flat_map(|(_, progress)| {
             let instances = progress.plan.iter().flat_map(|plan| &plan.instances);
             instances.flat_map(Instance::may_be_held).chain(progress.leaving.iter().copied())
         });
         let departed = self.departed.iter().filter(|(_, until)| **until > now.uptime);
-        held.chain(departed.map(|(address, _)| *address)).collect()
+        let given = others().map(|(key, progress)| (key.clone(), progress.router_ids.clone()));
+        Others {
+            hold: held.chain(departed.map(|(address, _)| *address)).collect(),
+            router_ids: given.collect(),
+        }
     }
 
     fn decide_group(&mut self, world: World<'_>, key: &ObjectKey, now: Now, out: &mut Out<Effect>) {
@@ -94,7 +98,7 @@ impl Planner {
             self.group_left(key, now);
             return;
         };
-        let others_hold = self.held_by_others(key, now);
+        let others = self.others(key, now);
         let progress = self.progress.entry(key.clone()).or_default();
         progress.due = None;
         let mut round = Round {
@@ -113,7 +117,7 @@ impl Planner {
         if let Ok(settings) = &view.settings {
             password = round.password(settings.password.as_ref());
             if !matches!(password, Password::Unknown | Password::Missing) {
-                let decided = round.decide(&self.wishes, settings, &password, others_hold);
+                let decided = round.decide(&self.wishes, settings, &password, others);
                 round.carry_out(&decided, settings, &self.pods);
                 decision = Some(decided);
             }

@@ -54,6 +54,8 @@ pub(super) struct Progress {
     pub(super) plan: Option<Plan>,
     /// When each step of a change was seen first, by the generation that began it.
     pub(super) steps: BTreeMap<i64, Duration>,
+    /// The router ids that it was last given, which its status may not have yet.
+    pub(super) router_ids: BTreeSet<u8>,
     /// Whether addresses wait until other instances or groups have let them go.
     pub(super) waits: bool,
     /// Addresses that have left its instances, and that some node may still hold.
@@ -70,6 +72,14 @@ pub(super) struct Setback {
     pub(super) delay: Backoff,
     /// The API server's message if it refused.
     pub(super) message: Option<String>,
+}
+
+/// What the memory about other groups has.
+pub(super) struct Others {
+    /// Addresses that their nodes may still hold.
+    pub(super) hold: BTreeSet<IpAddr>,
+    /// The router ids that each was last given.
+    pub(super) router_ids: BTreeMap<ObjectKey, BTreeSet<u8>>,
 }
 
 /// One decision about one group.
@@ -138,7 +148,7 @@ impl<'a> Round<'a, '_> {
         wishes: &Wishes,
         settings: &GroupSettings,
         password: &Password,
-        others_hold: BTreeSet<IpAddr>,
+        others: Others,
     ) -> Decision {
         let nodes = &self.world.cluster.nodes;
         let is_ready = |name: &&String| nodes.get(name).is_some_and(|view| view.ready);
@@ -153,19 +163,25 @@ impl<'a> Round<'a, '_> {
             plan: self.progress.plan.as_ref(),
             file: self.text(children::FILE),
             password: password.name(),
-            elsewhere: self.elsewhere(settings),
-            others_hold,
+            elsewhere: self.elsewhere(settings, &others.router_ids),
+            others_hold: others.hold,
             nodes: Nodes { status: &self.view.status, ready: &ready, waited: &waited },
         };
         let decision = decide(self.world, wishes, &known);
+        self.progress.router_ids = decision.ids.values().copied().collect();
         self.progress.waits = decision.waits;
         self.lets_go |= !self.progress.leaving.is_subset(&decision.lingering);
         self.progress.leaving.clone_from(&decision.lingering);
         decision
     }
 
-    /// The router ids of other groups that have a node in common with this one.
-    fn elsewhere(&self, settings: &GroupSettings) -> BTreeSet<u8> {
+    /// The router ids of other groups that have a node in common with this one: those in their status, and those
+    /// that they were given just now.
+    fn elsewhere(
+        &self,
+        settings: &GroupSettings,
+        given: &BTreeMap<ObjectKey, BTreeSet<u8>>,
+    ) -> BTreeSet<u8> {
         let names = |settings| -> BTreeSet<String> {
             nodes_of(self.world, settings).into_iter().map(|node| node.name).collect()
         };
@@ -175,8 +191,12 @@ impl<'a> Round<'a, '_> {
         let near = others.filter(|other| {
             other.settings.as_ref().is_ok_and(|settings| !names(settings).is_disjoint(&own))
         });
-        let ids = near.flat_map(|other| other.status.router_ids.values());
-        ids.filter_map(|id| u8::try_from(*id).ok()).collect()
+        let ids = near.flat_map(|other| {
+            let ids = other.status.router_ids.values();
+            let written = ids.filter_map(|id| u8::try_from(*id).ok());
+            written.chain(given.get(&other.key).into_iter().flatten().copied())
+        });
+        ids.collect()
     }
 
     /// Writes what differs: router ids before the plan that uses them, and the plan before the pods that need it.

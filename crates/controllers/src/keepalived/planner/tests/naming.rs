@@ -112,6 +112,22 @@ fn groups_that_share_a_node_have_no_router_id_in_common() {
 }
 
 #[test]
+fn groups_that_are_created_together_have_no_router_id_in_common() {
+    let mut rig = Rig::new();
+    for name in ["edge", "two", "three"] {
+        rig.group_named(name, &json!({ "vrrp": { "slots": 2 } }));
+    }
+    rig.settle();
+    let ids = |group: &str| {
+        let ids = rig.status(group)["routerIDs"].as_object().unwrap().clone();
+        ids.into_iter().map(|(_, id)| id.as_i64().unwrap()).collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = ["infra/edge", "infra/two", "infra/three"].map(ids).concat();
+    all.sort_unstable();
+    assert_eq!(all, [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
 fn what_a_hostile_author_writes_is_in_no_object() {
     let texts = [
         "}\nvrrp_script evil {",
