@@ -1,4 +1,4 @@
-//! `docs/reference/metrics.md`: the metrics that `/metrics` serves.
+//! `docs/reference/metrics.md`: the metrics that operators and agents serve.
 //!
 //! Names and help come from the real registry. A registry shows neither the type nor the labels of a metric
 //! that has no value yet, so those are listed here; a metric that is missing here, or is only here, fails the
@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use landfall_agent::worker::{Description, descriptions};
 use landfall_api::Finding;
 use landfall_controllers::blind::Checks;
 use landfall_controllers::history::History;
@@ -32,6 +33,16 @@ in [See what is full](../guides/watch-pools.md).
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |";
 
+const AGENT_HEAD: &str = "
+## Of agents
+
+`landfall agent` serves these under `/metrics` of its own address, port 9650 of each node of a [keepalived group](../guides/announce-services.md),
+in the older text format: dashboards know the counters of keepalived by these names. `keepalived_up` and those without an instance have no
+labels; all others have `name` (the VRRP instance), `intf` and `vrid`, and keepalived's counters also `state`.
+
+| metric | type | meaning |
+| --- | --- | --- |";
+
 /// Facts that the registry does not show before there is a value.
 struct Metric {
     /// As registered.
@@ -51,17 +62,19 @@ const METRICS: &[Metric] = &[
         suffix: "_total",
         kind: "counter",
         labels: "`kind`: `ips`, `services`, `ipgroups`, `configmaps`, `namespaces`, `nodes`, `endpointslices`, `servicecidrs`, `virtualips`, \
-                 `groupsegmentmappings`, `virtualips.paas.org`, `groupsegmentmappings.paas.org`",
+                 `groupsegmentmappings`, `keepalivedgroups`, `endpoints`, `daemonsets`, `serviceaccounts`, `roles`, `rolebindings`, `podmonitors`, \
+                 `virtualips.paas.org`, `groupsegmentmappings.paas.org`, `keepalivedgroups.redhatcop.redhat.io`, `podmonitors.monitoring.coreos.com`",
     },
     Metric {
         name: "landfall_calls",
         suffix: "_total",
         kind: "counter",
-        labels: "`controller`: `services`, `migration`, `ledger`; \
-                 `effect` of `services`: `take`, `touch`, `publish`, `annotate`, `clean_up`, `retract`, `release`, `expire`, `look`, `pool_status`, \
+        labels: "`controller`: `services`, `migration`, `keepalived`, `ledger`; \
+                 `effect` of `services`: `take`, `touch`, `publish`, `annotate`, `clean_up`, `set_conditions`, `release`, `expire`, `look`, `pool_status`, \
                  of `migration`: `look`, `status`, `finalizers`, `take`, `pass`, `end_reservation`, `release`, `copy`, `align`, `drop_copy`, `convert`, `stop_asking`, \
-                 of `ledger`: `look`, `expire`, \
-                 of `services` and `migration`: `event`; \
+                 of `keepalived`: `group_status`, `create`, `align`, `look_at_secret`, \
+                 of `ledger`: `look`, `expire`, `place`, \
+                 of all but `ledger`: `event`; \
                  `result`: `done`, `exists`, `conflict`, `not_found`, `refused`, `blocked`, `throttled`, `unknown`, `not_sent`",
     },
     Metric {
@@ -81,7 +94,7 @@ const METRICS: &[Metric] = &[
         name: "landfall_plan",
         suffix: "_seconds",
         kind: "histogram",
-        labels: "`controller`: `services`, `migration`, `ledger`",
+        labels: "`controller`: `services`, `migration`, `keepalived`, `ledger`",
     },
     Metric { name: "landfall_allocation", suffix: "_seconds", kind: "histogram", labels: "" },
     Metric { name: "landfall_events_dropped", suffix: "_total", kind: "counter", labels: "" },
@@ -118,6 +131,10 @@ pub(super) fn files() -> Result<Vec<File>, Error> {
     }
     wrong.extend(registered.keys().map(|name| format!("{name} is registered but not described")));
     if wrong.is_empty() {
+        page.push(AGENT_HEAD.to_owned());
+        page.extend(descriptions().map(|Description { name, kind, help }| {
+            format!("| `{name}` | {kind} | {}. |", cell(help))
+        }));
         page.push(String::new());
         Ok(vec![File { path: PATH.to_owned(), text: page.join("\n") }])
     } else {

@@ -45,11 +45,14 @@ fn alerts_are_right_with_two_operators_and_not_silent_without_any() {
 }
 
 #[test]
-fn the_guide_shows_the_expressions_that_are_tested() {
+fn the_guides_show_the_expressions_that_are_tested() {
     let (rules, cases) = (read(RULES), read(CASES));
     let tested: BTreeSet<_> = &values(&rules, "expr") | &values(&cases, "expr");
     assert!(tested.len() > 5, "{tested:?}");
-    assert_eq!(shown(&read("docs/guides/watch-pools.md")), tested);
+    let guides = ["watch-pools", "announce-services"];
+    let guides = guides.map(|guide| read(&format!("docs/guides/{guide}.md")));
+    let shown: BTreeSet<_> = guides.iter().flat_map(|guide| shown(guide)).collect();
+    assert_eq!(shown, tested);
 }
 
 #[test]
@@ -59,7 +62,9 @@ fn the_expressions_ask_for_metrics_that_exist() {
     let expressions = &values(&rules, "expr") | &values(&cases, "expr");
     for expression in expressions {
         let words = expression.split(|c: char| !c.is_ascii_lowercase() && c != '_');
-        let mut metrics = words.filter(|word| word.starts_with("landfall_")).peekable();
+        let is_metric =
+            |word: &&str| word.starts_with("landfall_") || word.starts_with("keepalived_");
+        let mut metrics = words.filter(is_metric).peekable();
         assert!(metrics.peek().is_some(), "{expression}");
         for metric in metrics {
             let metric = metric.trim_end_matches("_bucket");

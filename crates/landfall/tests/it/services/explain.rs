@@ -110,7 +110,8 @@ fn samples(text: &str) -> BTreeMap<&str, f64> {
 /// are listed for a label that names pools or versions.
 fn documented() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let page = include_str!("../../../../../docs/reference/metrics.md");
-    let rows = page.lines().filter(|line| line.starts_with("| `landfall_"));
+    let of_operator = page.split("## Of agents").next().unwrap();
+    let rows = of_operator.lines().filter(|line| line.starts_with("| `landfall_"));
     rows.map(|row| {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
         let quoted = |text: &str| -> Vec<String> {
