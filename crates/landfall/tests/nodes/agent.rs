@@ -1,6 +1,11 @@
 //! The agent as a whole, keeper and worker, on real nodes: from a plan in a `ConfigMap` to addresses on devices.
 
 mod changes;
+mod fault;
 mod faults;
 pub(crate) mod group;
+mod kinds;
 mod plans;
+mod rounds;
+mod site;
+mod staggered;
