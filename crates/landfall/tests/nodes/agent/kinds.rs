@@ -59,6 +59,20 @@ pub(super) fn instance(
     Instance { form, preempt, ..slot }
 }
 
+/// Of every kind and family one instance that stays where it is and one that its first node takes back.
+pub(super) fn mixed() -> Vec<Instance> {
+    let kinds = [Kind::Slot, Kind::Classic];
+    let families = kinds.iter().flat_map(|kind| Family::BOTH.map(|family| (*kind, family)));
+    let both = [(Preempt::Never, [0, 1, 2]), (Preempt::AtOnce, [1, 2, 0])];
+    let all = families.flat_map(|it| both.map(|(preempt, order)| (it, preempt, order)));
+    let numbered = (1..).zip(all);
+    numbered
+        .map(|(number, ((kind, family), preempt, order))| {
+            instance(kind, family, number, &order, preempt)
+        })
+        .collect()
+}
+
 /// All addresses that a holder of it has.
 pub(super) fn addresses(instance: &Instance) -> Vec<IpAddr> {
     instance.form.advertised.iter().chain(&instance.excluded).copied().collect()

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use landfall_testkit::bed::Record;
+use landfall_testkit::bed::{Protocol, Record};
 use landfall_testkit::{Bed, wait};
 use landfall_vrrp::{Instance, Preempt};
 
@@ -50,6 +50,11 @@ async fn round(site: &mut Site, fault: Fault) {
     }
     let victim = parts[0].before;
     let others = without(victim);
+    // Those that leave it with two holders for a while may leave a client with the wrong one.
+    let clients = fault.leaves_addresses().then(|| {
+        let served = parts[0].instance.served().collect::<Vec<_>>();
+        served.into_iter().map(|address| site.group.bed.ask(address).unwrap()).collect::<Vec<_>>()
+    });
     let moves = |part: &Part| fault.moves() && part.before == victim;
     let begin = Instant::now();
     let struck = fault.strike(&site.group, victim).await;
@@ -77,6 +82,15 @@ async fn round(site: &mut Site, fault: Fault) {
         assert!(candidates.contains(&part.after), "{fault:?} of {victim}: {}", instance.name);
     }
     site.all_ready().await;
+    for client in clients.iter().flatten() {
+        wait::until("an answer of the holder", LONG, async || {
+            let by = client.answered_by(Protocol::Udp);
+            let is_holder = by.as_deref() == Some(parts[0].after);
+            if is_holder { Ok(()) } else { Err(format!("{by:?} for {}", parts[0].after)) }
+        })
+        .await
+        .unwrap();
+    }
     let record = site.record_since(begin).await;
     let seen = Seen { fault, victim, healed, record };
     for part in &parts {

@@ -5,30 +5,16 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use landfall_testkit::{Bed, Proxy, wait};
-use landfall_vrrp::{Instance, Node, Plan, Preempt};
+use landfall_vrrp::{Node, Plan, Preempt};
 
 use super::group::Group;
-use super::kinds::{Family, Kind, addresses, instance, one_and_a_half_adverts};
+use super::kinds::{Family, Kind, addresses, instance, mixed, one_and_a_half_adverts};
 use super::site::{ALL, Site, node};
 use crate::LONG;
 
 /// Longer than any instance here waits for a holder that it does not hear.
 const LONG_WITHOUT_ADVERTS: Duration = Duration::from_secs(4);
 const RELOADS: u8 = 100;
-
-/// Of every kind and family one instance that stays where it is and one that its first node takes back.
-fn mixed() -> Vec<Instance> {
-    let kinds = [Kind::Slot, Kind::Classic];
-    let families = kinds.iter().flat_map(|kind| Family::BOTH.map(|family| (*kind, family)));
-    let both = [(Preempt::Never, [0, 1, 2]), (Preempt::AtOnce, [1, 2, 0])];
-    let all = families.flat_map(|it| both.map(|(preempt, order)| (it, preempt, order)));
-    let numbered = (1..).zip(all);
-    numbered
-        .map(|(number, ((kind, family), preempt, order))| {
-            instance(kind, family, number, &order, preempt)
-        })
-        .collect()
-}
 
 /// Changes that nodes need not make together.
 const CHANGES: [(&str, fn(&mut Plan, &[Node])); 5] = [
