@@ -19,12 +19,14 @@ extern crate alloc;
 pub mod conf;
 pub mod goodbye;
 pub mod layout;
+mod leaving;
 mod order;
 mod plan;
 pub mod render;
 pub mod router_ids;
 
 pub use self::{
+    leaving::Leaving,
     order::{preference, priority, slot_of},
     plan::{
         Change, FORMAT, Form, Instance, Node, NodeIndex, PasswordFrom, Plan, Preempt, Step,

@@ -9,6 +9,8 @@ use core::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::leaving::Leaving;
+
 /// The version of the plan's own layout. A node refuses plans of a later one.
 pub const FORMAT: u32 = 1;
 
@@ -43,6 +45,9 @@ pub struct Plan {
     pub nodes: Vec<Node>,
     /// The instances, sorted by name.
     pub instances: Vec<Instance>,
+    /// Addresses that nodes may still have by an instance that this plan has taken them off.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub leaving: BTreeMap<IpAddr, Leaving>,
 }
 
 /// A Secret in the group's namespace, and the key of the password in it.
@@ -222,9 +227,12 @@ impl Plan {
             };
             instance.generation = old.filter(is_whole).map_or(next, |old| old.generation);
         }
+        // What nodes no longer have is forgotten when there is a reason for another plan.
+        let leaving = core::mem::replace(&mut self.leaving, before.leaving.clone());
         if self == *before {
             return None;
         }
+        self.leaving = leaving;
         self.generation = next;
         Some(self)
     }
@@ -280,6 +288,13 @@ impl Instance {
     /// All addresses that a node holds while it is the holder, anchors included.
     pub fn addresses_on(&self, node: NodeIndex) -> impl Iterator<Item = IpAddr> {
         self.form_on(node).advertised.iter().chain(&self.excluded).copied()
+    }
+
+    /// The addresses that serve Services, on whichever node and in whichever step of a change.
+    pub(crate) fn serves(&self) -> impl Iterator<Item = IpAddr> {
+        let before = self.change.as_ref().map(|change| &change.before);
+        let before = before.filter(|form| !form.anchor);
+        self.served().chain(before.into_iter().flat_map(|form| form.advertised.iter().copied()))
     }
 
     /// The addresses that serve Services.

@@ -58,6 +58,7 @@ pub(crate) fn plan(bed: &Bed, kind: Kind, instances: u8) -> Plan {
         global_lines: Vec::new(),
         nodes: bed.nodes().iter().map(node).collect(),
         instances: (0..instances).map(|number| instance(kind, number)).collect(),
+        leaving: BTreeMap::new(),
     }
 }
 

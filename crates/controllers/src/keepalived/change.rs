@@ -163,6 +163,23 @@ impl Round<'_> {
     }
 }
 
+/// Keeps addresses off instances as long as a node may have them by another one, and names the nodes that other
+/// addresses wait for.
+pub(super) fn hold_back(plan: &mut Plan, before: &Plan, nodes: Nodes<'_>) -> BTreeSet<String> {
+    let members: BTreeSet<_> = before.nodes.iter().chain(&plan.nodes).map(|it| &it.name).collect();
+    // A node that is down has no addresses, and one without an agent has none of ours.
+    let reports = nodes.status.nodes.iter().filter(|report| {
+        members.contains(&report.node) && nodes.ready.contains(report.node.as_str())
+    });
+    let reports: Vec<_> = reports.map(|report| (report.node.clone(), report.generation)).collect();
+    let lagging = |since: i64| reports.iter().filter(move |(_, runs)| *runs < Some(since));
+    let waiting = plan.hold_back(before, |since| {
+        (nodes.waited)(since) >= PATIENCE || lagging(since).next().is_none()
+    });
+    let all = waiting.into_values().filter(|since| *since <= before.generation);
+    all.flat_map(lagging).map(|(node, _)| node.clone()).collect()
+}
+
 /// The step after this one; `None` after the last.
 const fn next(step: Step) -> Option<Step> {
     match step {

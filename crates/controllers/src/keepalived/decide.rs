@@ -102,8 +102,11 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
         };
         let instances = layout::instances(&settings, &members, &nodes, &assigned.ids, &before);
         let draft = plan(known, nodes, instances);
-        let guarded = change::guard(draft, known.plan, &found, known.nodes);
+        let mut guarded = change::guard(draft, known.plan, &found, known.nodes);
         silent = guarded.silent;
+        if let Some(before) = known.plan {
+            silent.append(&mut change::hold_back(&mut guarded.plan, before, known.nodes));
+        }
         guarded.plan
     });
     Decision { ids: assigned.ids, plan, announced, obstacles, without_id: assigned.without, silent }
@@ -261,5 +264,6 @@ fn plan(known: &Known<'_>, nodes: Vec<Node>, instances: Vec<Instance>) -> Plan {
         global_lines: known.settings.lines.of_agents().map(ToString::to_string).collect(),
         nodes,
         instances,
+        leaving: BTreeMap::new(),
     }
 }

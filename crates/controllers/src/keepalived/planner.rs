@@ -174,7 +174,8 @@ impl<'a> Round<'a, '_> {
         let Some(plan) = read else { return };
         let changes = |plan: &Plan| -> Vec<i64> {
             let changing = plan.instances.iter().filter_map(|instance| instance.change.as_ref());
-            changing.map(|change| change.since).collect()
+            let leaving = plan.leaving.values().map(|left| left.since);
+            changing.map(|change| change.since).chain(leaving).collect()
         };
         let steps = changes(&plan);
         self.progress.steps.retain(|since, _| steps.contains(since));

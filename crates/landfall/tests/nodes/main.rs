@@ -10,6 +10,8 @@ mod keepalived;
 #[cfg(test)]
 mod kube_proxy;
 #[cfg(test)]
+mod moves;
+#[cfg(test)]
 mod rolled;
 #[cfg(test)]
 mod stage;

@@ -76,22 +76,29 @@ impl Stage {
         let operator = Operator::spawn(binary, &path, &flags).await.unwrap();
         operator.wait_ready(LONG).await.unwrap();
 
-        // The account that the operator made for the agents, with the role that it made.
         let proxy = bed.proxy(&plane).await.unwrap();
-        let account = format!("{GROUP}-agent");
-        let kubeconfig = wait::until("the agents' account", LONG, async || {
-            plane.service_account_kubeconfig_via(NAMESPACE, &account, &proxy.url()).await
-        })
-        .await
-        .unwrap();
+        let kubeconfig = agent_kubeconfig(&plane, &proxy).await;
         let agents = BTreeMap::new();
         Some(Self { bed, agents, operator, proxy, client, kubeconfig, plane })
     }
 
     /// Starts the agent of a node, as the group's `DaemonSet` would.
     pub(crate) fn start(&mut self, name: &str) {
+        let kubeconfig = self.kubeconfig.clone();
+        self.start_with(name, &kubeconfig);
+    }
+
+    /// The same with a connection of its own to the API server.
+    pub(crate) async fn start_apart(&mut self, name: &str) -> Proxy {
+        let proxy = self.bed.proxy(&self.plane).await.unwrap();
+        let kubeconfig = agent_kubeconfig(&self.plane, &proxy).await;
+        self.start_with(name, &kubeconfig);
+        proxy
+    }
+
+    fn start_with(&mut self, name: &str, kubeconfig: &Path) {
         let group = format!("{NAMESPACE}/{GROUP}");
-        let agent = start_agent(self.bed.node(name), &group, &self.kubeconfig, &self.plane);
+        let agent = start_agent(self.bed.node(name), &group, kubeconfig, &self.plane);
         self.agents.insert(name.to_owned(), agent);
     }
 
@@ -112,10 +119,15 @@ impl Stage {
         })
         .await;
         if let Err(error) = outcome {
-            let agents = self.agents.values().map(|agent| agent.log_tail(30));
-            let logs: Vec<_> = agents.chain([self.operator.log_tail(30)]).collect();
-            panic!("{error}\n{}", logs.join("\n---\n"));
+            panic!("{error}\n{}", self.logs());
         }
+    }
+
+    /// The ends of all logs.
+    pub(crate) fn logs(&self) -> String {
+        let agents = self.agents.values().map(|agent| agent.log_tail(30));
+        let logs: Vec<_> = agents.chain([self.operator.log_tail(30)]).collect();
+        logs.join("\n---\n")
     }
 
     /// Waits until the group's status says that a node holds an address, and says which.
@@ -150,4 +162,14 @@ async fn register(client: &Client, name: &str, addresses: &[String]) {
     }]);
     let status = json!({ "status": { "addresses": listed, "conditions": conditions } });
     nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+/// For the account that the operator made for the agents, with the role that it made.
+async fn agent_kubeconfig(plane: &ControlPlane, proxy: &Proxy) -> PathBuf {
+    let account = format!("{GROUP}-agent");
+    wait::until("the agents' account", LONG, async || {
+        plane.service_account_kubeconfig_via(NAMESPACE, &account, &proxy.url()).await
+    })
+    .await
+    .unwrap()
 }

@@ -64,6 +64,7 @@ fn plan(instances: Vec<Instance>) -> Plan {
             node("n3", &["192.0.2.3"]),
         ],
         instances,
+        leaving: BTreeMap::new(),
     }
 }
 

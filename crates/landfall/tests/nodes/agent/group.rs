@@ -143,6 +143,7 @@ impl Group {
             global_lines: vec![],
             nodes: self.bed.nodes().iter().map(node).collect(),
             instances,
+            leaving: BTreeMap::new(),
         }
     }
 
