@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use landfall_testkit::Bed;
-use landfall_vrrp::{Form, Instance, Preempt, Version};
+use landfall_vrrp::{Form, Instance, Preempt, Transport, Version};
 
 use super::group::slot;
 
@@ -12,6 +12,8 @@ use super::group::slot;
 pub(super) enum Kind {
     /// As in the layout of slots: an anchor, and adverts of version 3 every 100 ms.
     Slot,
+    /// The same to each node's own address.
+    UnicastSlot,
     /// As in the classic layout: an address of a Service, and adverts every second, of version 2 in IPv4.
     Classic,
 }
@@ -40,13 +42,16 @@ pub(super) fn instance(
         Family::V6 => format!("fe80::112:{number:x}"),
     };
     let (advertised, excluded): (IpAddr, _) = match (kind, family) {
-        (Kind::Slot, _) => (anchor.parse().unwrap(), vec![v4, v6]),
+        (Kind::Slot | Kind::UnicastSlot, _) => (anchor.parse().unwrap(), vec![v4, v6]),
         (Kind::Classic, Family::V4) => (v4, vec![v6]),
         (Kind::Classic, Family::V6) => (v6, vec![v4]),
     };
     let slot = slot(number, order, &excluded);
     let form = match kind {
         Kind::Slot => Form { advertised: vec![advertised], ..slot.form },
+        Kind::UnicastSlot => {
+            Form { transport: Transport::Unicast, advertised: vec![advertised], ..slot.form }
+        }
         Kind::Classic => Form {
             // Version 2 has no IPv6.
             version: if family == Family::V4 { Version::V2 } else { Version::V3 },

@@ -212,6 +212,11 @@ async fn nothing_that_happens_to_nodes_with_slots_doubles_or_loses_an_address() 
 }
 
 #[tokio::test]
+async fn nothing_that_happens_to_nodes_with_unicast_doubles_or_loses_an_address() {
+    everything_happens("agent-unicast", Kind::UnicastSlot).await;
+}
+
+#[tokio::test]
 async fn nothing_that_happens_to_nodes_in_the_classic_layout_doubles_or_loses_an_address() {
     everything_happens("agent-classic", Kind::Classic).await;
 }

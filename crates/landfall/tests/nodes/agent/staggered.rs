@@ -16,8 +16,11 @@ use crate::LONG;
 const LONG_WITHOUT_ADVERTS: Duration = Duration::from_secs(4);
 const RELOADS: u8 = 100;
 
+/// What a change does, and the change; it knows the nodes of the bed.
+type Change = (&'static str, fn(&mut Plan, &[Node]));
+
 /// Changes that nodes need not make together.
-const CHANGES: [(&str, fn(&mut Plan, &[Node])); 5] = [
+const CHANGES: [Change; 5] = [
     ("addresses come, and other nodes are preferred", |plan, _| {
         for (number, instance) in (50..).zip(&mut plan.instances) {
             instance.excluded.extend([Bed::vip4(number), Bed::vip6(number)]);
