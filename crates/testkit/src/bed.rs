@@ -35,7 +35,9 @@
 //! | --- | --- |
 //! | [`Node`] | runs programs; loses its link, its port or all frames; dies, comes back |
 //! | [`Program`] | what a program on a node sees and may do |
+//! | [`Running`] | a process, such as one on a node, to end or to freeze it |
 //! | [`Keepalived`] | the real one, run by hand: reload, states, every way to die |
+//! | [`KubeProxy`] | the real one, in front of endpoints |
 //! | [`Sampler`], [`Record`] | who held which address when |
 //! | [`Asking`], [`Questions`] | which node answered a client, and when none did |
 //! | [`Announcements`] | gratuitous ARP and neighbour advertisements as the client hears them |
@@ -52,8 +54,10 @@ mod answers;
 mod asking;
 mod home;
 mod keepalived;
+mod kube_proxy;
 mod netlink;
 mod node;
+mod processes;
 mod program;
 mod record;
 mod sampler;
@@ -68,8 +72,10 @@ pub use announcements::{Announcement, Announcements};
 pub use answers::PORT as ANSWER_PORT;
 pub use asking::{Answer, Asking, Protocol, Question, Questions, Run};
 pub use keepalived::{Keepalived, State};
+pub use kube_proxy::KubeProxy;
 pub use netlink::Address;
 pub use node::Node;
+pub use processes::Running;
 pub use program::Program;
 pub use record::{Doubled, Holding, Record, Taken};
 pub use sampler::{INTERVAL as SAMPLE_INTERVAL, Sampler};
@@ -105,7 +111,7 @@ impl Bed {
 
     /// A bed of up to 200 nodes.
     pub async fn with_nodes(count: u8) -> Result<Self> {
-        let dir = Scratch::new("landfall-bed-")?;
+        let dir = Scratch::in_memory("landfall-bed-")?;
         let switch = Arc::new(Switch::new()?);
         let node = |name: &str, number| Node::new(name, number, dir.path(), &switch);
         let nodes = (1..=count.min(CLIENT - 1)).map(|number| node(&format!("n{number}"), number));

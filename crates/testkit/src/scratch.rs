@@ -1,5 +1,6 @@
 //! A directory that is removed with the process, however the process ends.
 
+use std::env;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -18,11 +19,23 @@ pub(crate) struct Scratch {
     janitor: Child,
 }
 
+/// Where files are in memory, and no other program's disk delays who writes them.
+const MEMORY: &str = "/dev/shm";
+
 impl Scratch {
     pub(crate) fn new(prefix: &str) -> Result<Self> {
+        Self::new_in(&env::temp_dir(), prefix)
+    }
+
+    /// In memory where that is possible.
+    pub(crate) fn in_memory(prefix: &str) -> Result<Self> {
+        Self::new_in(Path::new(MEMORY), prefix).or_else(|_| Self::new(prefix))
+    }
+
+    fn new_in(parent: &Path, prefix: &str) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix(prefix)
-            .tempdir()
+            .tempdir_in(parent)
             .map_err(Error::io("making a temporary directory"))?;
         // `read` returns at the end of its input, which comes when we close the pipe or die. Its own process
         // group keeps it alive through Ctrl-C; the second of waiting is for processes that die with us and

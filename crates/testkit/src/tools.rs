@@ -19,7 +19,9 @@ const fn tool(program: &'static str, package: &'static str) -> Tool {
 /// What a [`Bed`](crate::Bed) runs.
 pub const BED: &[Tool] = &[
     tool("bridge", "iproute2"),
+    tool("chrt", "util-linux"),
     tool("ip", "iproute2"),
+    tool("iptables", "iptables"),
     tool("keepalived", "keepalived"),
     tool("mount", "mount"),
     tool("setpriv", "util-linux"),

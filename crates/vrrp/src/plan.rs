@@ -45,16 +45,14 @@ pub struct Plan {
     pub instances: Vec<Instance>,
     /// Addresses that nodes with an older plan may still hold. They join no other instance until every node has
     /// let them go.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub leaving: Vec<Leaving>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub leaving: BTreeMap<IpAddr, Leaving>,
 }
 
 /// An address that an instance has given up.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Leaving {
-    /// The address.
-    pub address: IpAddr,
     /// The instance that had it.
     pub instance: String,
     /// The virtual router id of that instance.
@@ -242,7 +240,7 @@ impl Plan {
         }
         // Addresses that have left are forgotten when something else changes.
         let leaving = core::mem::replace(&mut self.leaving, before.leaving.clone());
-        if self == *before && leaving.iter().all(|one| before.leaving.contains(one)) {
+        if self == *before {
             return None;
         }
         self.leaving = leaving;

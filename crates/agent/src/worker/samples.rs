@@ -48,6 +48,6 @@ pub(super) fn plan(instances: Vec<Instance>) -> Plan {
             node("n2", ["192.0.2.2", "2001:db8::2"]),
         ],
         instances,
-        leaving: vec![],
+        leaving: [].into(),
     }
 }

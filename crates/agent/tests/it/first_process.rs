@@ -5,10 +5,11 @@ use std::process::Command;
 
 use landfall_agent::call::State;
 use landfall_testkit::Bed;
+use landfall_testkit::bed::Running;
 use landfall_testkit::process::Signal;
 
 use crate::program;
-use crate::site::{Agent, DEADLINE, Kind, parent, plan, processes, run_dir, signal, write};
+use crate::site::{Agent, DEADLINE, Kind, children, plan, run_dir, signal, write};
 
 #[tokio::test]
 async fn orphans_are_reaped_and_its_end_is_the_end_of_all() {
@@ -28,10 +29,9 @@ async fn orphans_are_reaped_and_its_end_is_the_end_of_all() {
     agent
         .until("all orphans to end and to be reaped", async || {
             let started = fs::read_to_string(&list).unwrap_or_default().lines().count();
-            let children = processes().filter(|id| parent(*id) == Some(first(&agent)));
-            let dead: Vec<_> = children.filter(|id| is_zombie(*id)).collect();
-            let sleeping =
-                processes().filter(|id| command_line(*id).starts_with("sleep 0.1")).count();
+            let dead: Vec<_> = children(first(&agent)).filter(|it| it.words.is_empty()).collect();
+            let all = Running::all().unwrap();
+            let sleeping = all.iter().filter(|it| it.words == ["sleep", "0.1"]).count();
             if started == 3 && dead.is_empty() && sleeping == 0 {
                 Ok(())
             } else {
@@ -47,16 +47,5 @@ async fn orphans_are_reaped_and_its_end_is_the_end_of_all() {
 
 /// The keeper itself, which `unshare` has started.
 fn first(agent: &Agent) -> u32 {
-    let mut children = processes().filter(|id| parent(*id) == Some(agent.process.pid()));
-    children.next().unwrap()
-}
-
-fn is_zombie(id: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-    status.lines().any(|line| line.starts_with("State:") && line.contains('Z'))
-}
-
-fn command_line(id: u32) -> String {
-    let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&line).replace('\0', " ")
+    children(agent.process.pid()).next().unwrap().pid
 }

@@ -1,12 +1,13 @@
 //! The keeper dies: nothing moves, and the next keeper goes on with the same keepalived.
 
 use landfall_agent::call::State;
+use landfall_testkit::bed::Running;
 use landfall_testkit::process::Signal;
 use landfall_testkit::{Bed, wait};
 
 use crate::site::{
-    Agent, DEADLINE, IDLE, Kind, addresses, foreign, held_by, parent, plain, plan, processes,
-    shown, signal, write,
+    Agent, DEADLINE, IDLE, Kind, addresses, children, foreign, held_by, plain, plan, shown, signal,
+    write,
 };
 
 #[tokio::test]
@@ -110,13 +111,14 @@ async fn a_worker_that_ends_is_started_again_and_ends_with_its_keeper() {
     assert_eq!(agent.keepalived(), before);
     let worker = agent
         .until("the worker", async || {
-            let children = processes().filter(|id| parent(*id) == Some(agent.process.pid()));
-            let mut workers = children.filter(|id| name(*id) == "sleep");
+            let mut workers = children(agent.process.pid()).filter(|it| it.words == IDLE);
             workers.next().ok_or("none")
         })
         .await;
     agent.process.kill().unwrap();
-    wait::until("the worker to end", DEADLINE, async || name(worker).is_empty()).await.unwrap();
+    wait::until("the worker to end", DEADLINE, async || !Running::all().unwrap().contains(&worker))
+        .await
+        .unwrap();
     assert_eq!(agent.keepalived(), before);
 }
 
@@ -135,10 +137,4 @@ async fn a_second_keeper_in_the_same_folder_is_refused() {
     );
     first.answer().await;
     assert!(first.terminate().await.success());
-}
-
-/// Empty if it has ended.
-fn name(id: u32) -> String {
-    let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(line.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }

@@ -1,16 +1,15 @@
 //! A group of nodes, and agents on them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_agent::call::{Answer, Counts, InstanceReport, State};
 use landfall_agent::{Farewell, Keeper, OwnedAddress, RunDir};
-use landfall_testkit::bed::{Keepalived, Node, Program, Sampler};
+use landfall_testkit::bed::{Keepalived, Node, Program, Running, Sampler};
 use landfall_testkit::process::{Process, Signal};
 use landfall_testkit::{Bed, wait};
 use landfall_vrrp::render::{Host, render};
@@ -59,6 +58,7 @@ pub(crate) fn plan(bed: &Bed, kind: Kind, instances: u8) -> Plan {
         global_lines: Vec::new(),
         nodes: bed.nodes().iter().map(node).collect(),
         instances: (0..instances).map(|number| instance(kind, number)).collect(),
+        leaving: BTreeMap::new(),
     }
 }
 
@@ -236,19 +236,8 @@ impl Agent {
 
     /// The processes of its keepalived, its parent process first.
     pub(crate) fn keepalived(&self) -> Vec<u32> {
-        let own = run_dir(&self.node).configuration();
-        let own = own.as_os_str().as_bytes();
-        let mut found: Vec<u32> = processes()
-            .filter(|id| {
-                let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-                let mut words = line.split(|byte| *byte == 0);
-                words.next().is_some_and(|it| it.ends_with(b"keepalived"))
-                    && words.any(|it| it == own)
-            })
-            .collect();
-        let all: BTreeSet<_> = found.iter().copied().collect();
-        found.sort_by_key(|id| parent(*id).is_some_and(|parent| all.contains(&parent)));
-        found
+        let all = Running::of("keepalived", &run_dir(&self.node).configuration()).unwrap();
+        all.iter().map(|it| it.pid).collect()
     }
 
     /// Waits until both processes of a keepalived run, neither of them being one of these.
@@ -276,15 +265,9 @@ impl Agent {
     }
 }
 
-/// All processes of the machine.
-pub(crate) fn processes() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
-pub(crate) fn parent(id: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+/// The processes that a process has started.
+pub(crate) fn children(id: u32) -> impl Iterator<Item = Running> {
+    Running::all().unwrap().into_iter().filter(move |it| it.parent == id)
 }
 
 pub(crate) fn signal(id: u32, signal: Signal) {

@@ -25,15 +25,18 @@ pub(super) struct Nodes<'a> {
 }
 
 impl Nodes<'_> {
-    /// Whether every node of a plan has carried out this generation, or was waited for long enough.
-    pub(super) fn passed(&self, plan: Option<&Plan>, generation: i64) -> bool {
-        let is_behind = |node: &landfall_vrrp::Node| match self.report(&node.name) {
+    /// The nodes of a plan that have not carried out this generation, unless they were waited for long enough.
+    pub(super) fn behind(&self, plan: Option<&Plan>, generation: i64) -> BTreeSet<String> {
+        if (self.waited)(generation) >= PATIENCE {
+            return BTreeSet::new();
+        }
+        let is_behind = |node: &&landfall_vrrp::Node| match self.report(&node.name) {
             Some(report) => report.generation.is_none_or(|reported| reported < generation),
             // Whatever runs there was not begun by us, unless the node is down.
             None => self.ready.contains(node.name.as_str()),
         };
-        let mut nodes = plan.into_iter().flat_map(|plan| &plan.nodes);
-        !nodes.any(is_behind) || (self.waited)(generation) >= PATIENCE
+        let nodes = plan.into_iter().flat_map(|plan| &plan.nodes);
+        nodes.filter(is_behind).map(|node| node.name.clone()).collect()
     }
 
     fn report(&self, node: &str) -> Option<&GroupNode> {

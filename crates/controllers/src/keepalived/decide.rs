@@ -100,7 +100,7 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
     }
     let in_status = assigned.ids == existing;
     let (mut silent, mut waits) = (BTreeSet::new(), false);
-    let passed = |generation| known.nodes.passed(known.plan, generation);
+    let passed = |generation| known.nodes.behind(known.plan, generation).is_empty();
     let others = Others { before: known.plan, passed: &passed, elsewhere: &known.others_hold };
     let plan = in_status.then(|| {
         let found = found_forms(known);
@@ -125,6 +125,11 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
         let draft = plan(known, nodes.clone(), drafts);
         let guarded = change::guard(draft, known.plan, &found, known.nodes);
         silent = guarded.silent;
+        if waits {
+            let leaving = known.plan.iter().flat_map(|plan| plan.leaving.values());
+            let behind = leaving.map(|one| known.nodes.behind(known.plan, one.since));
+            silent.extend(behind.flatten());
+        }
         let leaving = others.leaving(&guarded.plan.instances);
         Plan { leaving, ..guarded.plan }
     });
@@ -293,6 +298,6 @@ fn plan(known: &Known<'_>, nodes: Vec<Node>, instances: Vec<Instance>) -> Plan {
         global_lines: known.settings.lines.of_agents().map(ToString::to_string).collect(),
         nodes,
         instances,
-        leaving: Vec::new(),
+        leaving: BTreeMap::new(),
     }
 }

@@ -42,22 +42,21 @@ impl<'a> Others<'a> {
     }
 
     /// The addresses that nodes with an older plan than one with these instances may still hold.
-    pub(super) fn leaving(&self, instances: &[Instance]) -> Vec<Leaving> {
-        let Some(before) = self.before else { return Vec::new() };
+    pub(super) fn leaving(&self, instances: &[Instance]) -> BTreeMap<IpAddr, Leaving> {
+        let Some(before) = self.before else { return BTreeMap::new() };
         let next = carriers(instances);
-        let stays = |one: &&Leaving| next.contains_key(&one.address) || (self.passed)(one.since);
-        let earlier = before.leaving.iter().filter(|one| !stays(one));
+        let stays = |(address, one): &(&IpAddr, &Leaving)| {
+            next.contains_key(*address) || (self.passed)(one.since)
+        };
+        let earlier = before.leaving.iter().filter(|entry| !stays(entry));
+        let earlier = earlier.map(|(address, one)| (*address, one.clone()));
         let now = carriers(&before.instances).into_iter();
         let now = now.filter(|(address, carrier)| next.get(address) != Some(carrier));
-        let now = now.map(|(address, (instance, router_id))| Leaving {
-            address,
-            instance: instance.to_owned(),
-            router_id,
-            since: before.generation.saturating_add(1),
+        let since = before.generation.saturating_add(1);
+        let now = now.map(|(address, (instance, router_id))| {
+            (address, Leaving { instance: instance.to_owned(), router_id, since })
         });
-        let mut all: Vec<_> = earlier.cloned().chain(now).collect();
-        all.sort();
-        all
+        earlier.chain(now).collect()
     }
 
     /// Addresses that have left their instances, and that some node may still hold.
@@ -71,8 +70,8 @@ impl<'a> Others<'a> {
 
     fn left(&self) -> BTreeMap<IpAddr, Carrier<'a>> {
         let left = self.before.iter().flat_map(|plan| &plan.leaving);
-        let left = left.filter(|one| !(self.passed)(one.since));
-        left.map(|one| (one.address, (one.instance.as_str(), one.router_id))).collect()
+        let left = left.filter(|(_, one)| !(self.passed)(one.since));
+        left.map(|(address, one)| (*address, (one.instance.as_str(), one.router_id))).collect()
     }
 }
 

@@ -109,7 +109,7 @@ impl<'a> Round<'a, '_> {
         let Some(plan) = read else { return };
         let changes = |plan: &Plan| -> Vec<i64> {
             let changing = plan.instances.iter().filter_map(|instance| instance.change.as_ref());
-            let leaving = plan.leaving.iter().map(|one| one.since);
+            let leaving = plan.leaving.values().map(|one| one.since);
             changing.map(|change| change.since).chain(leaving).collect()
         };
         let steps = changes(&plan);

@@ -1,6 +1,12 @@
 //! The agent as a whole, keeper and worker, on real nodes: from a plan in a `ConfigMap` to addresses on devices.
 
 mod changes;
+mod equal;
+mod fault;
 mod faults;
 pub(crate) mod group;
+mod kinds;
 mod plans;
+mod rounds;
+mod site;
+mod staggered;

@@ -7,6 +7,14 @@
 mod agent;
 #[cfg(test)]
 mod keepalived;
+#[cfg(test)]
+mod kube_proxy;
+#[cfg(test)]
+mod moves;
+#[cfg(test)]
+mod rolled;
+#[cfg(test)]
+mod stage;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

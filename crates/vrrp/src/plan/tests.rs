@@ -38,7 +38,7 @@ fn plan(addresses: &[&str], nodes: &[&str]) -> Plan {
         global_lines: vec![],
         nodes: nodes.collect(),
         instances: vec![instance],
-        leaving: vec![],
+        leaving: BTreeMap::new(),
     }
 }
 

@@ -64,7 +64,7 @@ fn plan(instances: Vec<Instance>) -> Plan {
             node("n3", &["192.0.2.3"]),
         ],
         instances,
-        leaving: vec![],
+        leaving: BTreeMap::new(),
     }
 }
 
@@ -223,6 +223,11 @@ fn a_file_is_refused_rather_than_written_wrongly() {
         ("a group", Plan { group: "net/e f".to_string(), ..fine() }, Error::Unsafe("group name")),
         ("two lines", line("a\nnotify x"), Error::Unsafe("line")),
         ("a block", line("}"), Error::Unsafe("line")),
+        ("a program", line("notify_master /bin/true"), Error::Unsafe("line")),
+        ("a quoted program", own_line("\"notify\" /bin/true"), Error::Unsafe("line")),
+        ("a conditional program", own_line("@n1 notify /bin/true"), Error::Unsafe("line")),
+        ("another file", line("include /etc/passwd"), Error::Unsafe("line")),
+        ("a definition", line("$A = include"), Error::Unsafe("line")),
         ("two lines of a Service", own_line("a\rb"), Error::Unsafe("line")),
         ("no rank", disordered, Error::NodeUnknown("ns/a".to_string())),
         ("no password", password("other"), Error::PasswordUnknown("ns/a".to_string())),
@@ -293,7 +298,71 @@ fn the_name_of_a_password_depends_on_the_version_of_its_secret() {
     assert_eq!(password_name("uid", "7"), "uid/7");
 }
 
+/// Text as somebody writes it who wants more in the file than its place has.
+fn hostile() -> impl Strategy<Value = alloc::string::String> {
+    let piece = prop_oneof![
+        "[ -~]{0,12}",
+        proptest::sample::select(vec![
+            " {",
+            "}",
+            "\n",
+            "\r",
+            "\0",
+            "\"",
+            "#",
+            "!",
+            "$A",
+            "~SEQ",
+            "@n1 ",
+            "include /x",
+            "notify /x",
+            "vrrp_script s",
+            "nopreempt",
+            "\u{85}",
+            "\u{2028}",
+            "edge/1",
+            "track_src_ip",
+        ])
+        .prop_map(|piece| piece.to_string()),
+    ];
+    proptest::collection::vec(piece, 0..4).prop_map(|pieces| pieces.concat())
+}
+
 proptest! {
+    #[test]
+    fn hostile_text_in_a_plan_is_refused_or_stays_in_its_place(
+        plan in plans(),
+        text in hostile(),
+        place in 0..6_u8,
+    ) {
+        let mut plan = plan;
+        let (mut interface, mut known) = ("eth0".to_string(), passwords());
+        match (place, plan.instances.first_mut()) {
+            (0, _) => plan.group = alloc::format!("net/{text}"),
+            (1, _) => plan.global_lines = vec![text.clone()],
+            (2, _) => interface.clone_from(&text),
+            (3, Some(first)) => first.name.clone_from(&text),
+            (4, Some(first)) => first.lines = vec![text.clone()],
+            (_, _) => known.values_mut().for_each(|password| password.clone_from(&text)),
+        }
+        let host = Host { interface: &interface, ..on(Some(0), &known) };
+        let Ok(file) = render(&plan, host) else { return Ok(()) };
+        let file = conf::parse(&file).unwrap();
+        let names: Vec<_> = conf::instances(&file).map(|instance| instance.name).collect();
+        let planned: Vec<_> = plan.instances.iter().map(|instance| instance.name.clone()).collect();
+        prop_assert_eq!(names, planned);
+        let expected = ["global_defs", "track_file", "vrrp_instance"];
+        let block = |statement: &conf::Statement| statement.block.clone();
+        let inner = file.iter().flat_map(block).chain(file.iter().flat_map(block).flat_map(|it| block(&it)));
+        prop_assert!(file.iter().all(|statement| expected.contains(&statement.keyword())));
+        for statement in inner {
+            let keyword = statement.keyword();
+            let is_ours = keyword == "vrrp_notify_fifo" || keyword == "fifo_write_vrrp_states_on_reload";
+            prop_assert!(is_ours || !keyword.contains("notify") && !keyword.contains("script"));
+            prop_assert!(!keyword.contains("include"), "{keyword}");
+        }
+    }
+
     #[test]
     fn a_file_reads_back_as_what_the_plan_says_for_the_node(plan in plans(), pick in 0..4_u32) {
         let node = pick % u32::try_from(plan.nodes.len()).unwrap();

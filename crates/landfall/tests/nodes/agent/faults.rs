@@ -13,18 +13,6 @@ use crate::LONG;
 
 const ALL: [&str; 3] = ["n1", "n2", "n3"];
 
-/// Kills the worker among the processes of a node, which are all that it sees. The keeper's command line has the
-/// verb `agent` and a program that is about to become the worker has `agent-session`.
-const KILL_WORKER: &str = r#"
-for dir in /proc/[0-9]*; do
-    line=$(tr '\0' ' ' < "$dir/cmdline")
-    case "$line" in
-        *agent-session*) ;;
-        *landfall\ agent-worker\ *) kill -9 "${dir#/proc/}" ;;
-    esac
-done
-"#;
-
 #[tokio::test]
 async fn without_an_api_server_even_a_rebooted_node_carries_out_the_last_plan() {
     let Some(mut group) = Group::with_agents("agent-alone").await else { return };
@@ -39,12 +27,7 @@ async fn without_an_api_server_even_a_rebooted_node_carries_out_the_last_plan() 
         group.holder(vip, &others).await;
         group.bed.node(name).power_on().await.unwrap();
         group.start(name);
-        wait::until(format!("{name} is ready again"), LONG, async || {
-            let (status, body) = group.page(name, "/readyz");
-            if status == 200 { Ok(()) } else { Err(body) }
-        })
-        .await
-        .unwrap();
+        group.ready(name).await;
         assert_eq!(group.metric(name, "landfall_agent_generation"), 1);
     }
     group.proxy.thaw();
@@ -61,9 +44,7 @@ async fn a_worker_that_is_killed_moves_nothing_and_reloads_nothing() {
     group.applied(1, &ALL).await;
     let holder = group.holder(vip, &ALL).await;
     let sampler = group.bed.sampler().unwrap();
-    let mut kill = std::process::Command::new("sh");
-    kill.args(["-c", KILL_WORKER]);
-    group.bed.node(&holder).output(kill).unwrap();
+    group.worker(&holder).unwrap().signal(Signal::SIGKILL).unwrap();
     wait::until("the next worker", LONG, async || {
         let log = group.agent(&holder).log_tail(1000);
         let starts = log.matches("the worker was started").count();

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use landfall_api::keepalived_group::{GroupNode, KeepalivedGroup, KeepalivedGroupSpec};
-use landfall_testkit::bed::{Node as BedNode, Program};
+use landfall_testkit::bed::{Node as BedNode, Program, Running};
 use landfall_testkit::{Bed, ControlPlane, Process, Proxy, shared, wait};
 use landfall_vrrp::{FORMAT, Form, Instance, Node, Plan, Preempt, Transport, Version};
 use tokio::sync::OnceCell;
@@ -80,13 +80,42 @@ impl Group {
 
     /// Starts the agent of a node, with the rights that it has in production.
     pub(super) fn start(&mut self, name: &str) {
+        let kubeconfig = self.kubeconfig.clone();
+        self.start_with(name, &kubeconfig);
+    }
+
+    /// The same with a connection of its own to the API server.
+    pub(super) async fn start_apart(&mut self, name: &str) -> Proxy {
+        let proxy = self.bed.proxy(self.plane).await.unwrap();
+        let url = proxy.url();
+        let kubeconfig = self.plane.service_account_kubeconfig_via(&self.namespace, "agent", &url);
+        self.start_with(name, &kubeconfig.await.unwrap());
+        proxy
+    }
+
+    fn start_with(&mut self, name: &str, kubeconfig: &Path) {
         let group = format!("{}/{NAME}", self.namespace);
-        let agent = start_agent(self.bed.node(name), &group, &self.kubeconfig, self.plane);
+        let agent = start_agent(self.bed.node(name), &group, kubeconfig, self.plane);
         self.agents.insert(name.to_owned(), agent);
     }
 
     pub(super) fn agent(&self, name: &str) -> &Process {
         &self.agents[name]
+    }
+
+    fn run_dir(&self, name: &str) -> PathBuf {
+        self.bed.node(name).dir().join("run")
+    }
+
+    /// The processes of a node's keepalived, its parent process first.
+    pub(super) fn keepalived(&self, name: &str) -> Vec<Running> {
+        Running::of("keepalived", &self.run_dir(name).join("keepalived.conf")).unwrap()
+    }
+
+    /// A node's worker, unless it is just being started.
+    pub(super) fn worker(&self, name: &str) -> Option<Running> {
+        let all = Running::of("landfall", &self.run_dir(name)).unwrap();
+        all.into_iter().find(|it| it.words[1] == "agent-worker")
     }
 
     pub(super) fn api<K>(&self) -> Api<K>
@@ -114,7 +143,7 @@ impl Group {
             global_lines: vec![],
             nodes: self.bed.nodes().iter().map(node).collect(),
             instances,
-            leaving: vec![],
+            leaving: BTreeMap::new(),
         }
     }
 
@@ -177,14 +206,14 @@ impl Group {
         .unwrap();
     }
 
+    /// Waits until every instance of a node holds or has heard a holder.
+    pub(super) async fn ready(&self, name: &str) {
+        ready(self.bed.node(name), self.agent(name)).await;
+    }
+
     /// A page that the agent of a node serves, and its status.
     pub(super) fn page(&self, name: &str, path: &str) -> (u16, String) {
-        let mut curl = Command::new("curl");
-        curl.args(["--silent", "--show-error", "--write-out", "\n%{http_code}"]);
-        curl.arg(format!("http://127.0.0.1:9650{path}"));
-        let output = self.bed.node(name).output(curl).unwrap_or_default();
-        let (body, status) = output.trim_end().rsplit_once('\n').unwrap_or_default();
-        (status.parse().unwrap_or_default(), body.to_owned())
+        page(self.bed.node(name), path)
     }
 
     /// The sum of a metric over its labels.
@@ -253,4 +282,26 @@ pub(crate) fn start_agent(
         .arg(kubeconfig);
     let program = Program::new(command).sees(plane.dir()).confined();
     node.run(program, "agent.log").unwrap()
+}
+
+/// Waits until every instance of a node holds or has heard a holder.
+pub(crate) async fn ready(node: &BedNode, agent: &Process) {
+    let outcome = wait::until(format!("{} is ready", node.name()), LONG, async || {
+        let (status, body) = page(node, "/readyz");
+        if status == 200 { Ok(()) } else { Err(body) }
+    })
+    .await;
+    if let Err(error) = outcome {
+        panic!("{error}\n{}", agent.log_tail(60));
+    }
+}
+
+/// A page that the agent of a node serves, and its status.
+fn page(node: &BedNode, path: &str) -> (u16, String) {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--write-out", "\n%{http_code}"]);
+    curl.arg(format!("http://127.0.0.1:9650{path}"));
+    let output = node.output(curl).unwrap_or_default();
+    let (body, status) = output.trim_end().rsplit_once('\n').unwrap_or_default();
+    (status.parse().unwrap_or_default(), body.to_owned())
 }

@@ -30,12 +30,7 @@ async fn a_plan_becomes_addresses_on_one_node_each_and_is_reported() {
         let node = group.reported(name).await.unwrap();
         assert_eq!(node.device.as_deref(), Some("eth0"));
         assert!(node.keepalived_version.unwrap().starts_with("2."));
-        wait::until(format!("{name} is ready"), LONG, async || {
-            let (status, body) = group.page(name, "/readyz");
-            if status == 200 { Ok(()) } else { Err(body) }
-        })
-        .await
-        .unwrap();
+        group.ready(name).await;
         assert_eq!(group.page(name, "/healthz").0, 200);
         assert_eq!(group.metric(name, "keepalived_up"), 1);
         assert_eq!(group.metric(name, "landfall_agent_generation"), 1);

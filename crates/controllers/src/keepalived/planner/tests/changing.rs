@@ -114,3 +114,40 @@ fn a_change_whose_holder_fell_silent_ends_at_once() {
     assert!(rig.uptime < begin + PATIENCE);
     assert_eq!(rig.plan().instances[0].change, None);
 }
+
+#[test]
+fn an_address_that_changes_its_instance_is_on_none_until_all_nodes_have_taken_it_off_the_old_one() {
+    let mut rig = Rig::new();
+    rig.group(&json!({}));
+    rig.balancer("web", &["192.0.2.100"]);
+    rig.settle();
+    assert_eq!(rig.instances(), ["shop/web 1: 192.0.2.100"]);
+    rig.silent.insert("n2".to_owned());
+    rig.edit(&json!({ "vrrp": { "slots": 1 } }));
+    let (begin, mut named) = (rig.uptime, false);
+    while rig.uptime < begin + PATIENCE / 2 {
+        round(&mut rig);
+        rig.agents_report();
+        rig.uptime += Duration::from_millis(500);
+        named |= rig.condition("Degraded").2.contains("n2");
+        let plan = rig.plan();
+        let slots = plan.instances.iter().filter(|instance| instance.name.starts_with("edge/"));
+        assert!(slots.flat_map(|slot| &slot.excluded).next().is_none(), "{plan:?}");
+    }
+    assert!(named);
+    assert_eq!(rig.plan().leaving.len(), 1);
+    rig.silent.clear();
+    rig.settle();
+    assert_eq!(rig.instances(), ["edge/0 1: 192.0.2.100"]);
+    assert_eq!(rig.condition("Degraded").0, "False");
+    // A node that stays silent is waited for no longer than for any other change.
+    rig.silent.insert("n2".to_owned());
+    rig.edit(&json!({ "vrrp": null }));
+    let begin = rig.uptime;
+    while rig.uptime < begin + 2 * PATIENCE {
+        round(&mut rig);
+        rig.agents_report();
+        rig.uptime += Duration::from_millis(500);
+    }
+    assert_eq!(rig.instances(), ["shop/web 1: 192.0.2.100"]);
+}
