@@ -82,7 +82,7 @@ impl Wishes {
     }
 
     /// The addresses of a Service that a group would announce.
-    fn addresses(&self, service: &ObjectKey, group: &ObjectKey) -> &[IpAddr] {
+    pub(super) fn addresses(&self, service: &ObjectKey, group: &ObjectKey) -> &[IpAddr] {
         let groups = self.asked.get(service);
         groups.and_then(|groups| groups.get(group)).map_or(&[], Vec::as_slice)
     }
