@@ -7,11 +7,13 @@ use crate::{engine::AnyPlanner, ledger::Ledger};
 
 pub use self::children::Pods;
 
+mod adopt;
 mod change;
 mod children;
 mod decide;
 mod effect;
 mod file;
+mod leftovers;
 mod members;
 mod notices;
 mod password;

@@ -10,11 +10,13 @@ use landfall_vrrp::Plan;
 use serde_json::{Map, Value, json};
 
 use super::{
+    adopt::{self, Hidden, is_of, taken},
     change::{Nodes, PATIENCE},
     children::{self, Child, Pods},
     decide::{Decision, Known, decide, nodes_of},
     effect::{Answer, Effect, Part, Step},
     file,
+    leftovers::Leftovers,
     members::{Wishes, World, key_of},
     notices::Notices,
     password::Password,
@@ -38,12 +40,16 @@ const PLAN_INTERVAL: Duration = Duration::from_millis(200);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the Secret with a password is looked at. It is not watched, since that would show us the password.
 const SECRET_INTERVAL: Duration = Duration::from_mins(1);
+/// The same while there is none: its group waits for it.
+const MISSING_SECRET_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What is in flight or due for one group.
 #[derive(Debug, Default)]
 struct Progress {
     in_flight: BTreeSet<Part>,
     setbacks: BTreeMap<Part, Setback>,
+    /// Objects with the names of the group's that no watch shows.
+    hidden: BTreeMap<Part, Hidden>,
     planned_at: Option<Duration>,
     status_at: Option<Duration>,
     /// The name of the password in the Secret, if there is one, and when the Secret was looked at.
@@ -76,6 +82,7 @@ pub(super) struct Planner {
     dirty: BTreeSet<ObjectKey>,
     progress: BTreeMap<ObjectKey, Progress>,
     notices: Notices,
+    leftovers: Leftovers,
 }
 
 impl Planner {
@@ -88,6 +95,7 @@ impl Planner {
             dirty: BTreeSet::new(),
             progress: BTreeMap::new(),
             notices: Notices::default(),
+            leftovers: Leftovers::default(),
         }
     }
 
@@ -115,8 +123,11 @@ impl Planner {
             return round.tell(&Password::NotUsed, None);
         };
         let password = round.password(settings.password.as_ref());
-        if matches!(password, Password::Unknown | Password::Missing) {
-            return round.tell(&password, None);
+        match password {
+            // The answer comes soon, and what the status says holds until then.
+            Password::Unknown if !round.progress.setbacks.contains_key(&Part::Secret) => return,
+            Password::Unknown | Password::Missing => return round.tell(&password, None),
+            Password::NotUsed | Password::Named(_) => {}
         }
         let decision = round.decide(&self.wishes, settings, &password);
         round.carry_out(&decision, settings, &self.pods);
@@ -192,7 +203,11 @@ impl<'a> Round<'a, '_> {
     fn password(&mut self, source: Option<&PasswordSource>) -> Password {
         let Some(source) = source else { return Password::NotUsed };
         let seen = self.progress.secret.clone();
-        match seen.as_ref().map(|(_, at)| at.saturating_add(SECRET_INTERVAL)) {
+        let again = |(name, at): &(Option<String>, Duration)| {
+            let interval = if name.is_some() { SECRET_INTERVAL } else { MISSING_SECRET_INTERVAL };
+            at.saturating_add(interval)
+        };
+        match seen.as_ref().map(again) {
             Some(again) if self.now.uptime < again => self.due_at(again),
             Some(_) | None => {
                 let secret = ObjectKey::new(self.view.key.namespace(), &source.secret);
@@ -265,7 +280,8 @@ impl<'a> Round<'a, '_> {
             }
         }
         if self.text(children::PLAN).is_some() {
-            for child in children::around(self.view, settings, pods) {
+            let monitored = self.world.cluster.has_kind(ChildKind::PodMonitor);
+            for child in children::around(self.view, settings, pods, monitored) {
                 self.align(child);
             }
         }
@@ -285,23 +301,26 @@ impl<'a> Round<'a, '_> {
 
     /// Creates an object of the group, or changes it if it is not as it should be.
     fn align(&mut self, child: Child) {
-        if !self.world.cluster.has_kind(child.kind) {
-            return;
-        }
-        let step = match self.world.cluster.child(child.kind, &child.key) {
-            None => Step::Create { child },
-            Some(found) if is_of(found, self.view) => {
-                if children::is_as_it_should(found, &child) {
-                    return;
-                }
-                Step::Align { child, uid: found.uid.clone(), version: found.version }
+        let shown = self.world.cluster.child(child.kind, &child.key);
+        let found = match (shown, self.progress.hidden.get(&Part::of(&child))) {
+            (Some(found), _) => Ok(found),
+            (None, Some(Hidden::Found(found))) => Ok(&**found),
+            (None, Some(Hidden::Unseen)) => Err(Step::LookAt { child: child.clone() }),
+            (None, None) => Err(Step::Create { child: child.clone() }),
+        };
+        let is_plan = child.kind == ChildKind::ConfigMap;
+        let step = match found {
+            Err(step) => step,
+            Ok(found) if is_of(found, self.view) => {
+                let Some(object) = children::difference(found, &child) else { return };
+                let (uid, version) = (found.uid.clone(), found.version);
+                Step::Align { child: Child { object, ..child }, uid, version }
             }
-            Some(_) => {
+            Ok(_) => {
                 self.taken.push(taken(&child));
                 return;
             }
         };
-        let is_plan = step.part() == Part::Child(ChildKind::ConfigMap);
         if self.send(step) && is_plan {
             self.progress.planned_at = Some(self.now.uptime);
         }
@@ -354,18 +373,34 @@ impl<'a> Round<'a, '_> {
     }
 }
 
-/// What is said of an object of another owner that has the name of one of the group's.
-fn taken(child: &Child) -> String {
-    let (kind, key) = (child.kind.plural(), &child.key);
-    format!("{kind} {key} exists and is not of this group. Delete or rename it.")
-}
+impl Progress {
+    /// Takes in what has the name of one of the group's objects, if anything has.
+    fn found(
+        &mut self,
+        group: Option<&GroupView>,
+        child: &Child,
+        found: Option<ChildView>,
+        now: Now,
+    ) {
+        let part = Part::of(child);
+        match found {
+            None => drop(self.hidden.remove(&part)),
+            Some(found) if group.is_some_and(|group| adopt::may_adopt(&found, group)) => {
+                drop(self.hidden.insert(part, Hidden::Found(Box::new(found))));
+            }
+            Some(_) => {
+                self.hidden.remove(&part);
+                self.set_back(part, Duration::ZERO, Some(taken(child)), now);
+            }
+        }
+    }
 
-/// Whether an object is this group's. The replaced operator set the same owner.
-fn is_of(found: &ChildView, group: &GroupView) -> bool {
-    let owners = &found.object["metadata"]["ownerReferences"];
-    let owners = owners.as_array().map_or(&[][..], Vec::as_slice);
-    let is_owner = |owner: &Value| owner["uid"] == *group.uid;
-    !found.deleting && (owners.is_empty() || owners.iter().any(is_owner))
+    /// Lets the next call about a part wait, longer with each failure.
+    fn set_back(&mut self, part: Part, wait: Duration, message: Option<String>, now: Now) {
+        let tries = self.setbacks.get(&part).map_or(0, |setback| setback.delay.tries);
+        let delay = Backoff::after(tries, now).at_least(wait, now);
+        self.setbacks.insert(part, Setback { delay, message });
+    }
 }
 
 impl engine::Planner for Planner {
@@ -413,15 +448,16 @@ impl engine::Planner for Planner {
                     self.services.extend(self.wishes.services_of(key).cloned());
                 }
                 let new = lent.cluster.keepalived_groups.get(key);
+                if new.is_none() {
+                    self.leftovers.group_is_gone(key);
+                }
                 let ids = |view: &GroupView| view.status.router_ids.clone();
                 if new.map(ids) != old.as_deref().map(ids) {
                     self.wake_groups(lent.cluster);
                 }
             }
             Change::Child(_, key) => {
-                let name = key.name().strip_suffix("-agent").unwrap_or_else(|| key.name());
-                self.dirty.insert(ObjectKey::new(key.namespace(), name));
-                self.dirty.insert(key.clone());
+                self.dirty.extend(adopt::groups_of(key));
             }
             // A kind may be installed now.
             Change::ApiServer(..) | Change::Listed(Kind::Children(_)) => {
@@ -446,39 +482,43 @@ impl engine::Planner for Planner {
         }
     }
 
-    fn reported(&mut self, lent: Lent<'_>, report: Report<Effect>, _: &mut Out<Effect>) {
+    fn reported(&mut self, lent: Lent<'_>, report: Report<Effect>, out: &mut Out<Effect>) {
+        let Lent { cluster, now, .. } = lent;
+        let Some(report) = self.leftovers.reported(cluster, now, report, out) else { return };
         let Report { effect: Effect { group, step }, result } = report;
         let part = step.part();
         self.dirty.insert(group.clone());
         let Some(progress) = self.progress.get_mut(&group) else { return };
         progress.in_flight.remove(&part);
-        match result {
-            Ok(answer) => {
+        match (step, result) {
+            (Step::LookAt { child }, Ok(Answer::Found(found))) => {
+                let group = cluster.keepalived_groups.get(&group);
+                progress.found(group, &child, found.map(|found| *found), now);
+            }
+            (_, Ok(answer)) => {
                 progress.setbacks.remove(&part);
+                progress.hidden.remove(&part);
                 if let Answer::Secret(name) = answer {
-                    progress.secret = Some((name, lent.now.uptime));
+                    progress.secret = Some((name, now.uptime));
                 }
             }
-            Err(Failure::NotSent) => {}
-            Err(failure) => {
-                let tries = progress.setbacks.get(&part).map_or(0, |setback| setback.delay.tries);
-                let delay = Backoff::after(tries, lent.now);
-                let delay = delay.at_least(failure.asked_to_wait(), lent.now);
+            (_, Err(Failure::NotSent)) => {}
+            (Step::Create { .. }, Err(Failure::Exists)) => {
+                progress.hidden.insert(part, Hidden::Unseen);
+            }
+            (_, Err(failure)) => {
+                progress.hidden.remove(&part);
+                let wait = failure.asked_to_wait();
                 let message = match failure {
                     Failure::Refused(message) | Failure::Blocked(message) => Some(message),
-                    Failure::Exists => match step {
-                        Step::Create { child } => Some(taken(&child)),
-                        Step::Align { .. } | Step::Status { .. } | Step::LookAtSecret { .. } => {
-                            None
-                        }
-                    },
-                    Failure::Conflict
+                    Failure::Exists
+                    | Failure::Conflict
                     | Failure::NotFound
                     | Failure::Throttled(_)
                     | Failure::Unknown(_)
                     | Failure::NotSent => None,
                 };
-                progress.setbacks.insert(part, Setback { delay, message });
+                progress.set_back(part, wait, message, now);
             }
         }
     }
@@ -486,6 +526,7 @@ impl engine::Planner for Planner {
     fn reconsider_all(&mut self, lent: Lent<'_>) {
         self.wake_services(lent.cluster);
         self.wake_groups(lent.cluster);
+        self.leftovers.look_everywhere();
     }
 
     fn plan(&mut self, lent: Lent<'_>, out: &mut Out<Effect>) {
@@ -509,12 +550,14 @@ impl engine::Planner for Planner {
         while let Some(key) = self.dirty.pop_first() {
             self.decide_group(world, &key, now, out);
         }
+        self.leftovers.plan(cluster, now, out);
     }
 
     fn next_due(&self, _: &Cluster, _: &Ledger) -> Option<Duration> {
         let setbacks = self.progress.values().flat_map(|progress| progress.setbacks.values());
         let delays = setbacks.filter_map(|setback| setback.delay.until);
-        delays.chain(self.progress.values().filter_map(|progress| progress.due)).min()
+        let due = self.progress.values().filter_map(|progress| progress.due);
+        delays.chain(due).chain(self.leftovers.next_due()).min()
     }
 }
 
