@@ -132,7 +132,7 @@ pub const MOST_ENTRIES: usize = 16;
 /// Longest entry in such a list, which is the longest name of a pool.
 pub const LONGEST_ENTRY: usize = 512;
 /// Most `spec.externalIPs` that are read.
-pub const MOST_EXTERNAL_IPS: usize = 64;
+pub const MOST_EXTERNAL_IPS: usize = 1024;
 /// Most labels of a Service that are read.
 pub const MOST_LABELS: usize = 128;
 /// Most finalizers of a Service that leftovers are looked for among.

@@ -7,6 +7,7 @@ use crate::{engine::AnyPlanner, ledger::Ledger};
 
 pub use self::children::Pods;
 
+mod adopt;
 mod change;
 mod children;
 mod decide;
@@ -14,6 +15,7 @@ mod effect;
 mod file;
 mod found;
 mod handover;
+mod leftovers;
 mod members;
 mod moves;
 mod notices;

@@ -52,7 +52,10 @@ pub struct FoundInstance {
     pub advertised: Vec<IpAddr>,
     /// The addresses that are held and not advertised.
     pub excluded: Vec<IpAddr>,
-    /// The nodes that adverts are sent to, if they are not multicast.
+    /// Addresses that keepalived ignores, because they are of another family than the first one.
+    pub ignored: Vec<IpAddr>,
+    /// The nodes that adverts are sent to, if they are not multicast. keepalived ignores peers of another family
+    /// than that of the adverts.
     pub peers: Vec<IpAddr>,
     /// The password.
     pub password: Option<String>,
@@ -95,7 +98,10 @@ pub fn instances(file: &[Statement]) -> impl Iterator<Item = FoundInstance> {
         };
         let listed = addresses(statement, "virtual_ipaddress");
         let is_v4 = listed.first().is_some_and(IpAddr::is_ipv4);
-        let advertised = listed.into_iter().filter(|address| address.is_ipv4() == is_v4).collect();
+        let (advertised, ignored): (Vec<_>, Vec<_>) =
+            listed.into_iter().partition(|address| address.is_ipv4() == is_v4);
+        let mut peers = addresses(statement, "unicast_peer");
+        peers.retain(|peer| advertised.is_empty() || peer.is_ipv4() == is_v4);
         let authentication = statement.inner("authentication");
         let password = authentication.flat_map(|block| block.inner("auth_pass")).next();
         Some(FoundInstance {
@@ -111,7 +117,8 @@ pub fn instances(file: &[Statement]) -> impl Iterator<Item = FoundInstance> {
             advert_millis: first_of("advert_int").and_then(millis),
             advertised,
             excluded: addresses(statement, "virtual_ipaddress_excluded"),
-            peers: addresses(statement, "unicast_peer"),
+            ignored,
+            peers,
             password: password.and_then(|line| line.word(1)).map(ToOwned::to_owned),
         })
     })

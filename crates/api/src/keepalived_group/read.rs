@@ -58,9 +58,14 @@ impl KeepalivedGroupSpec {
     pub fn settings(&self) -> Result<GroupSettings, Vec<Problem>> {
         let mut found = Found::default();
         // The field that wins says it for all nodes; the other need not make sense then.
+        let device = named_device("interface", &self.interface);
+        let own_name = match &device {
+            Ok(Device::Named(name)) => Some(name.clone()),
+            Ok(Device::Towards(_)) | Err(_) => None,
+        };
         let device = match named(self.interface_from_ip.as_deref()) {
             Some(text) => route(text).map(Device::Towards),
-            None => named_device("interface", &self.interface),
+            None => device,
         };
         let device = found.keep(device);
         let devices = self.interfaces.iter().filter_map(|(node, name)| {
@@ -108,6 +113,7 @@ impl KeepalivedGroupSpec {
         Ok(GroupSettings {
             layout,
             default_device: device,
+            named_device: own_name,
             devices,
             node_selector: self.node_selector.clone().unwrap_or_default(),
             password: self.password_source(),

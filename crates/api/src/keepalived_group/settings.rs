@@ -25,6 +25,8 @@ pub struct GroupSettings {
     pub layout: Layout,
     /// The device of a node that nothing else is said about.
     pub default_device: Device,
+    /// The device that `interface` names, which counts where no route is to be followed.
+    pub named_device: Option<String>,
     /// Devices of single nodes.
     pub devices: BTreeMap<String, Device>,
     /// The nodes of the group, by their labels.

@@ -38,11 +38,21 @@ pub struct Pods {
     pub image: String,
 }
 
-/// The objects of a group, except the plan.
-pub(super) fn around(group: &GroupView, settings: &GroupSettings, pods: &Pods) -> Vec<Child> {
+/// What the names of the agent's account, role and binding end with.
+pub(super) const AGENT_SUFFIX: &str = "-agent";
+/// What the names of the role and binding for Prometheus end with.
+pub(super) const PROMETHEUS_SUFFIX: &str = "-prometheus-k8s";
+
+/// The objects of a group, except the plan. `monitored` says that there can be a `PodMonitor`.
+pub(super) fn around(
+    group: &GroupView,
+    settings: &GroupSettings,
+    pods: &Pods,
+    monitored: bool,
+) -> Vec<Child> {
     let child = |kind, name: &str, content| child(group, kind, name, &content);
     let name = group.key.name();
-    let agent = agent_name(group);
+    let agent = format!("{name}{AGENT_SUFFIX}");
     let mut all = vec![
         child(ChildKind::ServiceAccount, &agent, json!({ "automountServiceAccountToken": false })),
         child(
@@ -50,15 +60,40 @@ pub(super) fn around(group: &GroupView, settings: &GroupSettings, pods: &Pods) -
             &agent,
             json!({ "rules": rules(group, settings.password.as_ref()) }),
         ),
-        child(ChildKind::RoleBinding, &agent, binding(group)),
+        child(ChildKind::RoleBinding, &agent, binding(&agent, &agent, group.key.namespace())),
         child(ChildKind::DaemonSet, name, json!({ "spec": daemon_set(group, settings, pods) })),
     ];
+    if !monitored {
+        return all;
+    }
     let selector = json!({ "matchLabels": labels(group) });
     let spec = json!({ "podMetricsEndpoints": [{ "port": "metrics" }], "selector": selector });
     let mut monitor = child(ChildKind::PodMonitor, name, json!({ "spec": spec }));
     monitor.object["metadata"]["labels"]["metrics"] = json!("keepalived");
     all.push(monitor);
+    let prometheus = prometheus_name(name);
+    all.push(child(ChildKind::Role, &prometheus, json!({ "rules": prometheus_rules() })));
+    all.push(child(ChildKind::RoleBinding, &prometheus, prometheus_binding(name)));
     all
+}
+
+/// The name of the role and the binding by which Prometheus finds the pods of a group.
+pub(super) fn prometheus_name(group: &str) -> String {
+    format!("{group}{PROMETHEUS_SUFFIX}")
+}
+
+/// What Prometheus may do where the pods of a group are, to find them.
+pub(super) fn prometheus_rules() -> Value {
+    json!([{
+        "apiGroups": [""],
+        "resources": ["endpoints", "pods", "services"],
+        "verbs": ["get", "list", "watch"],
+    }])
+}
+
+/// The binding for Prometheus, whose account is that of `OpenShift`'s. Elsewhere it gives nothing to anybody.
+pub(super) fn prometheus_binding(group: &str) -> Value {
+    binding(&prometheus_name(group), "prometheus-k8s", "openshift-monitoring")
 }
 
 /// The object with the plan.
@@ -71,9 +106,31 @@ pub(super) fn plan(group: &GroupView, plan: &str, file: &str) -> Child {
     )
 }
 
-/// Whether an object has everything that it should have. What the API server or others added does not count.
-pub(super) fn is_as_it_should(found: &ChildView, wanted: &Child) -> bool {
-    contains(&found.object, &wanted.object)
+/// The change that makes an object what it should be, unless it is. What the API server or others added does not
+/// count, except where an entry of their own would mean something.
+pub(super) fn difference(found: &ChildView, wanted: &Child) -> Option<Value> {
+    let mut change = wanted.object.clone();
+    if wanted.kind == ChildKind::DaemonSet {
+        let template = "/spec/template";
+        let any = |_: &str| true;
+        drop_others(&mut change, &found.object, &format!("{template}/spec/nodeSelector"), any);
+        // Asked for by `kubectl rollout restart`.
+        let settings = |key: &str| !key.starts_with("kubectl.kubernetes.io/");
+        let place = format!("{template}/metadata/annotations");
+        drop_others(&mut change, &found.object, &place, settings);
+    }
+    (!contains(&found.object, &change)).then_some(change)
+}
+
+/// Lets a change remove the entries of a map that it does not set, as far as `may_go`.
+fn drop_others(change: &mut Value, found: &Value, place: &str, may_go: impl Fn(&str) -> bool) {
+    let found = found.pointer(place).and_then(Value::as_object);
+    let Some(wanted) = change.pointer_mut(place) else { return };
+    for key in found.into_iter().flat_map(Map::keys).filter(|key| may_go(key)) {
+        if wanted.get(key).is_none() {
+            wanted[key.as_str()] = Value::Null;
+        }
+    }
 }
 
 /// Whether every field of `wanted` is in `found` with its value; lists must be of the same length.
@@ -118,11 +175,6 @@ fn labels(group: &GroupView) -> Value {
     json!({ keys::LABEL_KEEPALIVED_GROUP: group.key.name() })
 }
 
-/// The name of the agent's account, role and binding.
-fn agent_name(group: &GroupView) -> String {
-    format!("{}-agent", group.key.name())
-}
-
 /// What the agents of a group may do: read its plan and its password, and report.
 fn rules(group: &GroupView, password: Option<&PasswordSource>) -> Value {
     let name = group.key.name();
@@ -151,15 +203,11 @@ fn rules(group: &GroupView, password: Option<&PasswordSource>) -> Value {
     json!(rules)
 }
 
-fn binding(group: &GroupView) -> Value {
-    let name = agent_name(group);
+/// Gives an account the role of a name.
+fn binding(role: &str, account: &str, namespace: &str) -> Value {
     json!({
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name },
-        "subjects": [{
-            "kind": "ServiceAccount",
-            "name": name,
-            "namespace": group.key.namespace(),
-        }],
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role },
+        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": namespace }],
     })
 }
 
@@ -211,29 +259,29 @@ fn daemon_set(group: &GroupView, settings: &GroupSettings, pods: &Pods) -> Value
         "env": [env("NODE_NAME", "spec.nodeName"), env("POD_NAME", "metadata.name")],
         "ports": [{ "name": "metrics", "containerPort": port, "protocol": "TCP" }],
         // No limit of CPU: its quota would hold adverts back until other nodes take over.
-        "resources": { "requests": { "cpu": "50m", "memory": "32Mi" } },
+        "resources": { "requests": { "cpu": "50m", "memory": "32Mi" }, "limits": null },
         "volumeMounts": mounts,
         "securityContext": restricted(&json!(["NET_ADMIN", "NET_BROADCAST", "NET_RAW"])),
         "livenessProbe": probe("/healthz", port, 3),
         "readinessProbe": probe("/readyz", port, 1),
     });
-    let mut spec = json!({
-        "serviceAccountName": agent_name(group),
+    let spec = json!({
+        "serviceAccountName": format!("{name}{AGENT_SUFFIX}"),
         "automountServiceAccountToken": true,
         "enableServiceLinks": false,
         "hostNetwork": true,
+        "hostPID": false,
+        "hostIPC": false,
         "shareProcessNamespace": false,
         "dnsPolicy": "ClusterFirstWithHostNet",
         "terminationGracePeriodSeconds": 30,
         "tolerations": [{ "operator": "Exists" }],
         "nodeSelector": settings.node_selector,
+        "priorityClassName": settings.priority_class,
         "initContainers": init,
         "containers": [container],
         "volumes": volumes,
     });
-    if let Some(class) = &settings.priority_class {
-        spec["priorityClassName"] = json!(class);
-    }
     json!({
         "selector": { "matchLabels": labels(group) },
         "minReadySeconds": 5,

@@ -26,7 +26,7 @@ use crate::{cluster::keepalived::GroupView, object::ObjectKey};
 
 /// The interval of the classic layout.
 const CLASSIC_ADVERT_MILLIS: u32 = 1000;
-/// Where a plan needs the name of a device that each node finds out by itself.
+/// Where a plan needs the name of a device that each node finds out by itself, and the group names none.
 const BY_ROUTE: &str = "by-route";
 
 /// What a group should be.
@@ -88,7 +88,12 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
         forbidden: known.settings.excluded_router_ids.clone(),
         elsewhere: known.elsewhere.clone(),
     };
-    let assigned = router_ids::assign(&existing, &layout::names(&settings, &members), &ids);
+    let mut names = layout::names(&settings, &members);
+    names.extend(
+        reserved(world, wishes, known, &settings)
+            .filter(|name| existing.get(name).is_some_and(|id| !ids.forbidden.contains(id))),
+    );
+    let assigned = router_ids::assign(&existing, &names, &ids);
     if let Some(name) = name(known) {
         for (announced, member) in announced.iter().zip(&members) {
             let own = layout::names(&settings, std::slice::from_ref(member));
@@ -136,6 +141,28 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
     let (ids, without_id) = (assigned.ids, assigned.without);
     let lingering = others.lingering();
     Decision { ids, plan, announced, obstacles, without_id, silent, waits, lingering }
+}
+
+/// The instances for which a router id that was given is kept, although they may have nothing to announce now:
+/// those of every Service that asks for the group.
+fn reserved(
+    world: World<'_>,
+    wishes: &Wishes,
+    known: &Known<'_>,
+    settings: &Settings,
+) -> impl Iterator<Item = String> {
+    let group = &known.view.key;
+    wishes.services_of(group).flat_map(move |service| {
+        let addresses = wishes.addresses(service, group).to_vec();
+        let announced = Announced { service: service.clone(), addresses };
+        let member = member(world, &announced, &[]);
+        // The replaced operator gave one for the entry without an address, too.
+        let balancer = world.cluster.services.get(service).and_then(|view| view.balancer.as_ref());
+        let has_hostname = balancer.is_some_and(|balancer| balancer.ingress_has_hostname);
+        let hostname = (member.spread && has_hostname).then(|| format!("{service}/"));
+        let names = layout::names(settings, std::slice::from_ref(&member));
+        names.into_iter().chain(hostname)
+    })
 }
 
 fn name(known: &Known<'_>) -> Option<GroupName> {
@@ -277,7 +304,10 @@ fn found_forms(known: &Known<'_>) -> BTreeMap<String, Form> {
 fn plan(known: &Known<'_>, nodes: Vec<Node>, instances: Vec<Instance>) -> Plan {
     let (interface, interface_from) = match &known.settings.default_device {
         Device::Named(name) => (name.clone(), None),
-        Device::Towards(address) => (BY_ROUTE.to_owned(), Some(*address)),
+        Device::Towards(address) => {
+            let named = known.settings.named_device.clone();
+            (named.unwrap_or_else(|| BY_ROUTE.to_owned()), Some(*address))
+        }
     };
     let own = known.settings.devices.iter().filter_map(|(node, device)| match device {
         Device::Named(name) => Some((node.clone(), name.clone())),

@@ -33,8 +33,8 @@ fn has_same_addresses(plan: &Plan, found: &[conf::FoundInstance]) -> bool {
         .iter()
         .filter(has_some)
         .map(|one| {
-            let addresses = one.advertised.iter().chain(&one.excluded).copied().collect();
-            (one.name.as_str(), one.router_id.unwrap_or_default(), addresses)
+            let addresses = one.advertised.iter().chain(&one.excluded).chain(&one.ignored);
+            (one.name.as_str(), one.router_id.unwrap_or_default(), addresses.copied().collect())
         })
         .collect();
     planned == found

@@ -35,7 +35,8 @@ pub const KEEPALIVED: Role = Role {
     label: "keepalived",
     purpose: "Needed where there are KeepalivedGroups, to create the pods of each group with their \
               account and role. Without it nothing is announced. The operator looks at the metadata of the Secrets \
-              that groups name; it must be allowed to read them in order to let the agents read them.",
+              that groups name; it must be allowed to read them in order to let the agents read them. The same \
+              goes for endpoints, pods and services, which Prometheus may read where groups are.",
     rules: &[
         // To grant it to agents.
         Rule {
@@ -67,7 +68,7 @@ pub const KEEPALIVED: Role = Role {
         Rule {
             groups: &[""],
             resources: &["serviceaccounts"],
-            verbs: &["create", "list", "patch", "watch"],
+            verbs: &["create", "get", "list", "patch", "watch"],
             names: &[],
         },
         Rule {
@@ -79,19 +80,26 @@ pub const KEEPALIVED: Role = Role {
         Rule {
             groups: &["apps"],
             resources: &["daemonsets"],
-            verbs: &["create", "list", "patch", "watch"],
+            verbs: &["create", "get", "list", "patch", "watch"],
             names: &[],
         },
+        // It deletes those that the replaced operator left of groups that no longer exist.
         Rule {
             groups: &["rbac.authorization.k8s.io"],
             resources: &["roles", "rolebindings"],
-            verbs: &["create", "list", "patch", "watch"],
+            verbs: &["create", "delete", "get", "list", "patch", "watch"],
             names: &[],
         },
         Rule {
             groups: &["monitoring.coreos.com"],
             resources: &["podmonitors"],
-            verbs: &["create", "list", "patch", "watch"],
+            verbs: &["create", "get", "list", "patch", "watch"],
+            names: &[],
+        },
+        Rule {
+            groups: &[""],
+            resources: &["endpoints", "pods", "services"],
+            verbs: &["get", "list", "watch"],
             names: &[],
         },
     ],

@@ -10,18 +10,19 @@ use landfall_api::announce::Obstacle;
 use landfall_vrrp::Instance;
 
 use super::{
+    adopt,
     change::PATIENCE,
     children::Pods,
-    effect::{Answer, Effect, Step},
+    effect::{Answer, Effect, Part, Step},
     found::{self, found},
+    leftovers::Leftovers,
     members::{Wishes, World},
     notices::Notices,
     password::Password,
-    round::{Others, Progress, Round, Setback, taken},
+    round::{Others, Progress, Round},
     telling::Telling,
 };
 use crate::{
-    backoff::Backoff,
     call::Failure,
     cluster::{
         Change, Cluster, Kind,
@@ -49,6 +50,7 @@ pub(super) struct Planner {
     places: Vec<(IpAddr, Option<String>)>,
     telling: Telling,
     notices: Notices,
+    leftovers: Leftovers,
 }
 
 impl Planner {
@@ -64,6 +66,7 @@ impl Planner {
             places: Vec::new(),
             telling: Telling::default(),
             notices: Notices::default(),
+            leftovers: Leftovers::default(),
         }
     }
 
@@ -122,7 +125,11 @@ impl Planner {
                 decision = Some(decided);
             }
         }
-        round.tell(&password, decision.as_ref());
+        // The answer comes soon, and what the status says holds until then.
+        let is_asked = !round.progress.setbacks.contains_key(&Part::Secret);
+        if password != Password::Unknown || !is_asked {
+            round.tell(&password, decision.as_ref());
+        }
         let lets_go = std::mem::take(&mut round.lets_go);
         self.places.append(&mut round.places);
         let departed = self.departed.values().filter(|until| **until > now.uptime).min().copied();
@@ -224,6 +231,9 @@ impl engine::Planner for Planner {
                     self.services.extend(self.wishes.services_of(key).cloned());
                 }
                 let new = lent.cluster.keepalived_groups.get(key);
+                if new.is_none() {
+                    self.leftovers.group_is_gone(key);
+                }
                 let ids = |view: &GroupView| view.status.router_ids.clone();
                 if new.map(ids) != old.as_deref().map(ids) {
                     self.wake_groups(lent.cluster);
@@ -231,9 +241,7 @@ impl engine::Planner for Planner {
                 self.wake_waiting();
             }
             Change::Child(_, key) => {
-                let name = key.name().strip_suffix("-agent").unwrap_or_else(|| key.name());
-                self.dirty.insert(ObjectKey::new(key.namespace(), name));
-                self.dirty.insert(key.clone());
+                self.dirty.extend(adopt::groups_of(key));
                 self.wake_waiting();
             }
             Change::Endpoints(service) => {
@@ -265,39 +273,43 @@ impl engine::Planner for Planner {
         }
     }
 
-    fn reported(&mut self, lent: Lent<'_>, report: Report<Effect>, _: &mut Out<Effect>) {
+    fn reported(&mut self, lent: Lent<'_>, report: Report<Effect>, out: &mut Out<Effect>) {
+        let Lent { cluster, now, .. } = lent;
+        let Some(report) = self.leftovers.reported(cluster, now, report, out) else { return };
         let Report { effect: Effect { group, step }, result } = report;
         let part = step.part();
         self.dirty.insert(group.clone());
         let Some(progress) = self.progress.get_mut(&group) else { return };
         progress.in_flight.remove(&part);
-        match result {
-            Ok(answer) => {
+        match (step, result) {
+            (Step::LookAt { child }, Ok(Answer::Found(found))) => {
+                let group = cluster.keepalived_groups.get(&group);
+                progress.found(group, &child, found.map(|found| *found), now);
+            }
+            (_, Ok(answer)) => {
                 progress.setbacks.remove(&part);
+                progress.hidden.remove(&part);
                 if let Answer::Secret(name) = answer {
-                    progress.secret = Some((name, lent.now.uptime));
+                    progress.secret = Some((name, now.uptime));
                 }
             }
-            Err(Failure::NotSent) => {}
-            Err(failure) => {
-                let tries = progress.setbacks.get(&part).map_or(0, |setback| setback.delay.tries);
-                let delay = Backoff::after(tries, lent.now);
-                let delay = delay.at_least(failure.asked_to_wait(), lent.now);
+            (_, Err(Failure::NotSent)) => {}
+            (Step::Create { .. }, Err(Failure::Exists)) => {
+                progress.hidden.insert(part, adopt::Hidden::Unseen);
+            }
+            (_, Err(failure)) => {
+                progress.hidden.remove(&part);
+                let wait = failure.asked_to_wait();
                 let message = match failure {
                     Failure::Refused(message) | Failure::Blocked(message) => Some(message),
-                    Failure::Exists => match step {
-                        Step::Create { child } => Some(taken(&child)),
-                        Step::Align { .. } | Step::Status { .. } | Step::LookAtSecret { .. } => {
-                            None
-                        }
-                    },
-                    Failure::Conflict
+                    Failure::Exists
+                    | Failure::Conflict
                     | Failure::NotFound
                     | Failure::Throttled(_)
                     | Failure::Unknown(_)
                     | Failure::NotSent => None,
                 };
-                progress.setbacks.insert(part, Setback { delay, message });
+                progress.set_back(part, wait, message, now);
             }
         }
     }
@@ -306,6 +318,7 @@ impl engine::Planner for Planner {
         // Another operator may have led meanwhile.
         lent.announcements.forget_all();
         self.telling.say_again();
+        self.leftovers.look_everywhere();
         self.wake_services(lent.cluster);
         self.wake_groups(lent.cluster);
     }
@@ -331,6 +344,7 @@ impl engine::Planner for Planner {
         while let Some(key) = self.dirty.pop_first() {
             self.decide_group(world, &key, now, out);
         }
+        self.leftovers.plan(cluster, now, out);
         self.telling.tell(world, announcements, now, out);
         for (address, node) in self.places.drain(..) {
             ledger.place(address, node.as_deref());
@@ -341,7 +355,8 @@ impl engine::Planner for Planner {
         let setbacks = self.progress.values().flat_map(|progress| progress.setbacks.values());
         let delays = setbacks.filter_map(|setback| setback.delay.until);
         let due = self.progress.values().filter_map(|progress| progress.due);
-        delays.chain(due).chain(self.telling.next_due()).min()
+        let later = [self.telling.next_due(), self.leftovers.next_due()].into_iter().flatten();
+        delays.chain(due).chain(later).min()
     }
 }
 

@@ -14,6 +14,7 @@ use landfall_vrrp::Plan;
 use serde_json::{Map, Value, json};
 
 use super::{
+    adopt::{self, Hidden, is_of, taken},
     change::{Nodes, PATIENCE},
     children::{self, Child, Pods},
     decide::{Decision, Known, decide, nodes_of},
@@ -39,13 +40,17 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// The reason of an event about addresses that other nodes hold now.
 const MOVED: &str = "Moved";
 /// How often the Secret with a password is looked at. It is not watched, since that would show us the password.
-pub(super) const SECRET_INTERVAL: Duration = Duration::from_mins(1);
+const SECRET_INTERVAL: Duration = Duration::from_mins(1);
+/// The same while there is none: its group waits for it.
+pub(super) const MISSING_SECRET_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What is in flight or due for one group.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) in_flight: BTreeSet<Part>,
     pub(super) setbacks: BTreeMap<Part, Setback>,
+    /// Objects with the names of the group's that no watch shows.
+    pub(super) hidden: BTreeMap<Part, Hidden>,
     pub(super) planned_at: Option<Duration>,
     pub(super) status_at: Option<Duration>,
     /// The name of the password in the Secret, if there is one, and when the Secret was looked at.
@@ -129,7 +134,11 @@ impl<'a> Round<'a, '_> {
     pub(super) fn password(&mut self, source: Option<&PasswordSource>) -> Password {
         let Some(source) = source else { return Password::NotUsed };
         let seen = self.progress.secret.clone();
-        match seen.as_ref().map(|(_, at)| at.saturating_add(SECRET_INTERVAL)) {
+        let again = |(name, at): &(Option<String>, Duration)| {
+            let interval = if name.is_some() { SECRET_INTERVAL } else { MISSING_SECRET_INTERVAL };
+            at.saturating_add(interval)
+        };
+        match seen.as_ref().map(again) {
             Some(again) if self.now.uptime < again => self.due_at(again),
             Some(_) | None => {
                 let secret = ObjectKey::new(self.view.key.namespace(), &source.secret);
@@ -223,7 +232,8 @@ impl<'a> Round<'a, '_> {
             }
         }
         if self.text(children::PLAN).is_some() {
-            for child in children::around(self.view, settings, pods) {
+            let monitored = self.world.cluster.has_kind(ChildKind::PodMonitor);
+            for child in children::around(self.view, settings, pods, monitored) {
                 self.align(child);
             }
         }
@@ -243,23 +253,26 @@ impl<'a> Round<'a, '_> {
 
     /// Creates an object of the group, or changes it if it is not as it should be.
     fn align(&mut self, child: Child) {
-        if !self.world.cluster.has_kind(child.kind) {
-            return;
-        }
-        let step = match self.world.cluster.child(child.kind, &child.key) {
-            None => Step::Create { child },
-            Some(found) if is_of(found, self.view) => {
-                if children::is_as_it_should(found, &child) {
-                    return;
-                }
-                Step::Align { child, uid: found.uid.clone(), version: found.version }
+        let shown = self.world.cluster.child(child.kind, &child.key);
+        let found = match (shown, self.progress.hidden.get(&Part::of(&child))) {
+            (Some(found), _) => Ok(found),
+            (None, Some(Hidden::Found(found))) => Ok(&**found),
+            (None, Some(Hidden::Unseen)) => Err(Step::LookAt { child: child.clone() }),
+            (None, None) => Err(Step::Create { child: child.clone() }),
+        };
+        let is_plan = child.kind == ChildKind::ConfigMap;
+        let step = match found {
+            Err(step) => step,
+            Ok(found) if is_of(found, self.view) => {
+                let Some(object) = children::difference(found, &child) else { return };
+                let (uid, version) = (found.uid.clone(), found.version);
+                Step::Align { child: Child { object, ..child }, uid, version }
             }
-            Some(_) => {
+            Ok(_) => {
                 self.taken.push(taken(&child));
                 return;
             }
         };
-        let is_plan = step.part() == Part::Child(ChildKind::ConfigMap);
         if self.send(step) && is_plan {
             self.progress.planned_at = Some(self.now.uptime);
         }
@@ -347,16 +360,38 @@ impl<'a> Round<'a, '_> {
     }
 }
 
-/// What is said of an object of another owner that has the name of one of the group's.
-pub(super) fn taken(child: &Child) -> String {
-    let (kind, key) = (child.kind.plural(), &child.key);
-    format!("{kind} {key} exists and is not of this group. Delete or rename it.")
-}
+impl Progress {
+    /// Takes in what has the name of one of the group's objects, if anything has.
+    pub(super) fn found(
+        &mut self,
+        group: Option<&GroupView>,
+        child: &Child,
+        found: Option<ChildView>,
+        now: Now,
+    ) {
+        let part = Part::of(child);
+        match found {
+            None => drop(self.hidden.remove(&part)),
+            Some(found) if group.is_some_and(|group| adopt::may_adopt(&found, group)) => {
+                drop(self.hidden.insert(part, Hidden::Found(Box::new(found))));
+            }
+            Some(_) => {
+                self.hidden.remove(&part);
+                self.set_back(part, Duration::ZERO, Some(taken(child)), now);
+            }
+        }
+    }
 
-/// Whether an object is this group's. The replaced operator set the same owner.
-fn is_of(found: &ChildView, group: &GroupView) -> bool {
-    let owners = &found.object["metadata"]["ownerReferences"];
-    let owners = owners.as_array().map_or(&[][..], Vec::as_slice);
-    let is_owner = |owner: &Value| owner["uid"] == *group.uid;
-    !found.deleting && (owners.is_empty() || owners.iter().any(is_owner))
+    /// Lets the next call about a part wait, longer with each failure.
+    pub(super) fn set_back(
+        &mut self,
+        part: Part,
+        wait: Duration,
+        message: Option<String>,
+        now: Now,
+    ) {
+        let tries = self.setbacks.get(&part).map_or(0, |setback| setback.delay.tries);
+        let delay = Backoff::after(tries, now).at_least(wait, now);
+        self.setbacks.insert(part, Setback { delay, message });
+    }
 }

@@ -12,6 +12,8 @@ mod election;
 #[cfg(test)]
 mod guide;
 #[cfg(test)]
+mod keepalived;
+#[cfg(test)]
 mod kube_vip;
 mod leadership;
 #[cfg(test)]

@@ -49,6 +49,20 @@ impl Plane {
         Self { plane, install }
     }
 
+    /// With keepalived groups as well, and with pods that may be privileged, as those of the replaced operator
+    /// are. With a controller manager, owners' objects are collected, and `DaemonSet`s make pods.
+    async fn with_groups(controller_manager: bool) -> Self {
+        let builder = ControlPlane::builder().with_controller_manager(controller_manager);
+        let plane = builder.apiserver_arg("--allow-privileged=true").start().await.unwrap();
+        let deploy = root().join("deploy");
+        let kind = deploy.join("crds/keepalivedgroups.redhatcop.redhat.io.yaml");
+        plane.install_crds(&kind).await.unwrap();
+        let rights = std::fs::read_to_string(deploy.join("rbac-keepalived.yaml")).unwrap();
+        let install = Install::new(&plane, &deploy).await.unwrap();
+        plane.apply_yaml(&rights).await.unwrap();
+        Self { plane, install }
+    }
+
     /// Starts the operator under its own account, at the API server or a proxy in front of it.
     async fn operator(&self, url: &str, flags: &[&str]) -> Operator {
         let path = self.install.kubeconfig(&self.plane, url).await.unwrap();
@@ -60,7 +74,7 @@ impl Plane {
 
 struct Shared {
     // First, so that it ends first.
-    _operator: Operator,
+    operator: Operator,
     plane: Plane,
 }
 
@@ -72,7 +86,7 @@ pub(crate) async fn tenant(namespace: &str) -> Tenant {
             let plane = Plane::start().await;
             let operator = plane.operator(plane.plane.url(), &[]).await;
             operator.wait_ready(LONG).await.unwrap();
-            Shared { _operator: operator, plane }
+            Shared { operator, plane }
         })
         .await;
     Tenant { served: true, ..Tenant::new(&shared.plane.plane, namespace).await }
@@ -109,10 +123,56 @@ pub(crate) async fn old_arena() -> Arena {
     arena
 }
 
+/// Another one, with keepalived groups, but no operator for them.
+pub(crate) async fn arena_of_groups(slot: &'static ArenaSlot) -> Arena {
+    Arena::on_one_made_by(slot.0.lock().await, || Plane::with_groups(false)).await
+}
+
+/// Where an arena is kept.
+pub(crate) struct ArenaSlot(Mutex<Option<Plane>>);
+
+impl ArenaSlot {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::const_new(None))
+    }
+}
+
+/// A control plane with keepalived groups, of the test's own, with a controller manager.
+pub(crate) async fn arena_with_controllers() -> Arena {
+    static ARENA: Mutex<Option<Plane>> = Mutex::const_new(None);
+    Arena::on_one_made_by(ARENA.lock().await, || Plane::with_groups(true)).await
+}
+
+/// A namespace on a control plane with keepalived groups, on which an operator looks after them all the time.
+pub(crate) async fn tenant_of_groups(namespace: &str) -> (Tenant, &'static Operator) {
+    static SHARED: OnceCell<Shared> = OnceCell::const_new();
+    let shared = SHARED
+        .get_or_init(async || {
+            let plane = Plane::with_groups(false).await;
+            let operator = plane.operator(plane.plane.url(), &WITH_GROUPS).await;
+            operator.wait_ready(LONG).await.unwrap();
+            Shared { operator, plane }
+        })
+        .await;
+    let tenant = Tenant { served: true, ..Tenant::new(&shared.plane.plane, namespace).await };
+    (tenant, &shared.operator)
+}
+
+/// The flags of an operator that looks after keepalived groups.
+pub(crate) const WITH_GROUPS: [&str; 2] =
+    ["--controllers=services,migration,keepalived", "--agent-image=example.com/landfall:test"];
+
 impl Arena {
-    async fn on(mut slot: MutexGuard<'static, Option<Plane>>) -> Self {
+    async fn on(slot: MutexGuard<'static, Option<Plane>>) -> Self {
+        Self::on_one_made_by(slot, Plane::start).await
+    }
+
+    async fn on_one_made_by(
+        mut slot: MutexGuard<'static, Option<Plane>>,
+        make: impl AsyncFnOnce() -> Plane,
+    ) -> Self {
         if slot.is_none() {
-            *slot = Some(Plane::start().await);
+            *slot = Some(make().await);
         }
         let stage = MutexGuard::map(slot, |slot| slot.as_mut().expect("it was just made"));
         let client = stage.plane.admin_client().await.unwrap();

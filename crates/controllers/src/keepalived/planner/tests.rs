@@ -18,7 +18,7 @@ use serde_json::{Map, Value, from_value, json};
 use super::{
     super::{
         children::{self, Child},
-        round::{PLAN_INTERVAL, SECRET_INTERVAL},
+        round::{MISSING_SECRET_INTERVAL, PLAN_INTERVAL},
     },
     *,
 };
@@ -148,8 +148,12 @@ impl Rig {
         }
         let key = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
         self.objects.insert((kind, key), object.clone());
-        let news = Self::news(kind, object);
-        self.hear(news);
+        let is_child = ChildKind::ALL.iter().any(|child| child.plural() == kind);
+        // Other objects are not watched.
+        if !is_child || object["metadata"]["labels"]["keepalivedGroup"].is_string() {
+            let news = Self::news(kind, object);
+            self.hear(news);
+        }
     }
 
     fn news(kind: &'static str, object: Value) -> News {
@@ -278,6 +282,8 @@ impl Rig {
 
     /// Carries out everything that is planned, until nothing more is.
     fn settle(&mut self) {
+        // Looking for a Secret that is missing never ends.
+        let mut looks = 0;
         for _ in 0..100 {
             let effects = self.plan_once();
             let reported = self.agents_report();
@@ -286,14 +292,19 @@ impl Rig {
                 else {
                     return;
                 };
-                // Looking at a Secret again and again never ends.
+                // The same goes for one that is there.
                 if due > self.uptime + Duration::from_secs(40) {
                     return;
                 }
                 self.uptime = due;
             }
+            let only_looks = effects.iter().all(|it| matches!(it.step, Step::LookAtSecret { .. }));
+            looks = if only_looks { looks + effects.len() } else { 0 };
             for effect in effects {
                 self.perform(effect);
+            }
+            if looks > 3 {
+                return;
             }
         }
         panic!("no end: {:#?}", self.calls);
@@ -347,10 +358,32 @@ impl Rig {
             Step::LookAtSecret { secret } => {
                 Ok(Answer::Secret(self.secrets.get(&secret.to_string()).cloned()))
             }
+            Step::LookAt { child } => {
+                let found = self.objects.get(&(child.kind.plural(), child.key.to_string()));
+                Ok(Answer::Found(found.map(|it| Box::new(child_view(child.kind, it.clone())))))
+            }
+            Step::FindLeftovers => {
+                let inside = |key: &str| {
+                    ObjectKey::parse(key)
+                        .is_some_and(|key| key.namespace() == effect.group.namespace())
+                };
+                let kinds = [ChildKind::Role, ChildKind::RoleBinding];
+                let views = kinds.into_iter().flat_map(|kind| {
+                    let all = self.objects.iter();
+                    let all = all.filter(move |((of, key), _)| *of == kind.plural() && inside(key));
+                    all.map(move |(_, object)| child_view(kind, object.clone()))
+                });
+                Ok(Answer::Leftovers(views.filter(|it| adopt::left_for(it).is_some()).collect()))
+            }
+            Step::Remove { kind, key, .. } => {
+                let gone = self.objects.remove(&(kind.plural(), key.to_string()));
+                gone.map(|_| Answer::Removed).ok_or(Failure::NotFound)
+            }
         }
     }
 
     fn written(&mut self, child: &Child, mut object: Value) -> Answer {
+        drop_nulls(&mut object);
         object["metadata"]["resourceVersion"] = json!(self.next_version().to_string());
         self.objects.insert((child.kind.plural(), child.key.to_string()), object.clone());
         Answer::Seen(Some(Seen::Child(Box::new(child_view(child.kind, object)))))
@@ -504,6 +537,18 @@ fn child_view(kind: ChildKind, object: Value) -> ChildView {
 
 fn child_kind(plural: &str) -> ChildKind {
     ChildKind::ALL.into_iter().find(|kind| kind.plural() == plural).unwrap()
+}
+
+/// What the API server does to fields without a value.
+fn drop_nulls(object: &mut Value) {
+    match object {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(entries) => entries.iter_mut().for_each(drop_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// A JSON merge patch.

@@ -20,7 +20,9 @@ fn a_group_alone_gets_its_objects_and_says_that_it_serves() {
         "keepalivedgroups infra/edge",
         "podmonitors infra/edge",
         "rolebindings infra/edge-agent",
+        "rolebindings infra/edge-prometheus-k8s",
         "roles infra/edge-agent",
+        "roles infra/edge-prometheus-k8s",
         "serviceaccounts infra/edge-agent",
     ];
     assert_eq!(kinds, expected.map(str::to_owned).into());
@@ -54,7 +56,7 @@ fn a_router_id_is_in_the_status_before_the_plan_names_it_and_nothing_is_written_
     let now = rig.now();
     rig.planner.reconsider_all(rig.shared.lend(now));
     rig.settle();
-    assert_eq!(rig.calls, Vec::<String>::new());
+    assert_eq!(rig.calls, ["find_leftovers infra"]);
 }
 
 #[test]
@@ -224,7 +226,7 @@ fn a_missing_secret_stops_its_group_until_it_is_there() {
     assert_eq!(rig.condition("ReconcileError").0, "True");
     assert!(rig.plan_of(GROUP).is_none());
     rig.secrets.insert("infra/vrrp".to_owned(), "u/7".to_owned());
-    rig.uptime += SECRET_INTERVAL;
+    rig.uptime += MISSING_SECRET_INTERVAL;
     rig.settle();
     assert_eq!(rig.condition("Ready").0, "True");
     assert_eq!(rig.plan().instances[0].form.password.as_deref(), Some("u/7"));

@@ -51,6 +51,7 @@ fn left() -> Rig {
     rig.store("configmaps", json!({ "metadata": metadata, "data": data }));
     let containers = json!([{ "name": "keepalived" }, { "name": "config-reloader" }]);
     let template = json!({ "spec": { "containers": containers, "shareProcessNamespace": true } });
+    let metadata = json!({ "name": "edge", "namespace": "infra", "ownerReferences": owner });
     rig.store("daemonsets", json!({ "metadata": metadata, "spec": { "template": template } }));
     rig.balancer("web", &["192.0.2.100", "192.0.2.101"]);
     rig
