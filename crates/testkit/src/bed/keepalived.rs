@@ -7,10 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 use serde_json::Value;
 
+use super::processes::{is_alive, signal};
 use super::{Node, Program};
 use crate::process::{Process, Signal, until_suspended};
 use crate::wait;
@@ -250,16 +249,4 @@ fn replace(path: &Path, config: &str) -> Result<()> {
 fn children(pid: u32) -> Vec<u32> {
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_whitespace().filter_map(|child| child.parse().ok()).collect()
-}
-
-fn is_alive(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
-}
-
-/// Sends a signal to a process whose parent is alive or frozen; that it has gone meanwhile is no error.
-fn signal(pid: u32, signal: Signal) -> Result<()> {
-    match kill(Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX)), signal) {
-        Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),
-        Err(errno) => Err(Error::io(format!("sending {signal} to process {pid}"))(errno.into())),
-    }
 }
