@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod agent;
 #[cfg(test)]
+mod image;
+#[cfg(test)]
 mod keepalived;
 
 use std::path::{Path, PathBuf};
