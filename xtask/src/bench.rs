@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: measures how fast addresses are given, against the API server's own limits.
+//! `cargo xtask bench`: measures how fast addresses are given, against the API server's own limits; and with
+//! `vrrp` how fast nodes take addresses over.
 //!
 //! One control plane serves the limits and every scenario, so that the compared figures come from the same
 //! machine in the same minutes.
@@ -13,6 +14,7 @@ mod report;
 mod scenarios;
 mod stage;
 mod subject;
+mod vrrp;
 mod watch;
 
 use std::env;
@@ -21,6 +23,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use landfall_api::keys;
+use serde_json::Value;
 
 use crate::cargo;
 use crate::output::Output;
@@ -32,7 +35,11 @@ use subject::Subject;
 use watch::AddressIn;
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    instead: Option<Instead>,
+
     /// Services in each scenario
     #[arg(long, value_name = "N", default_value_t = 2000,
         value_parser = clap::value_parser!(u32).range(100..=60_000))]
@@ -91,38 +98,66 @@ pub(crate) struct Args {
     operator_name: Option<String>,
 }
 
+/// What is measured in place of addresses given.
+#[derive(Debug, clap::Subcommand)]
+enum Instead {
+    /// Measure how fast the nodes of a keepalived group take addresses over
+    Vrrp(vrrp::Args),
+}
+
 pub(crate) fn run(args: &Args, output: &Output) -> Result<()> {
     // The client that measures the limits must not be the slow part.
     if cfg!(debug_assertions) {
         return run_in_release(output);
     }
+    if let Some(Instead::Vrrp(args)) = &args.instead {
+        return run_vrrp(args, output);
+    }
     let binary = match &args.operator_binary {
         Some(binary) => binary.clone(),
         None if args.operator_cmd.is_some() => PathBuf::new(),
-        None => {
-            output.say("building the release operator");
-            cargo::build_operator(true)?
-        }
+        None => build(output)?,
     };
-    let runtime =
-        tokio::runtime::Runtime::new().map_err(Error::io("starting the async runtime"))?;
-    let report = runtime.block_on(bench(args, binary, output))?;
-    tell(args, &report, output)?;
-    let troubles: Vec<_> = report.rows.iter().filter_map(Row::trouble).collect();
+    let report = runtime()?.block_on(bench(args, binary, output))?;
+    tell(args.json.as_deref(), &report.text(), &report.json(), output)?;
+    judge(&report.rows.iter().filter_map(Row::trouble).collect::<Vec<_>>())
+}
+
+fn run_vrrp(args: &vrrp::Args, output: &Output) -> Result<()> {
+    vrrp::enter()?;
+    let binary = match &args.operator_binary {
+        Some(binary) => binary.clone(),
+        None => build(output)?,
+    };
+    let report = runtime()?.block_on(vrrp::measure(args, &binary, output))?;
+    tell(args.json.as_deref(), &report.text(), &report.json(), output)?;
+    judge(&report.troubles())
+}
+
+fn build(output: &Output) -> Result<PathBuf> {
+    output.say("building landfall for release");
+    Ok(cargo::build_operator(true)?)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Runtime::new().map_err(Error::io("starting the async runtime"))
+}
+
+fn judge(troubles: &[String]) -> Result<()> {
     if troubles.is_empty() { Ok(()) } else { Err(Error::Harm(troubles.join("\n"))) }
 }
 
-fn tell(args: &Args, report: &Report, output: &Output) -> Result<()> {
-    let Some(file) = &args.json else {
-        output.data(report.text());
+fn tell(file: Option<&Path>, text: &str, json: &Value, output: &Output) -> Result<()> {
+    let Some(file) = file else {
+        output.data(text);
         return Ok(());
     };
-    let json = format!("{:#}", report.json());
+    let json = format!("{json:#}");
     if file == Path::new("-") {
-        output.say(report.text());
+        output.say(text);
         output.data(json);
     } else {
-        output.data(report.text());
+        output.data(text);
         fs::write(file, json + "\n").map_err(Error::io(format!("writing {}", file.display())))?;
     }
     Ok(())

@@ -2,15 +2,19 @@
 
 mod cluster;
 mod local;
+mod nodes;
 mod samples;
 mod screen;
 mod show;
 mod watch;
 
+use std::env;
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use landfall_testkit::bed;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cargo;
@@ -76,6 +80,9 @@ enum End {
 }
 
 pub(crate) fn run(args: &Args, output: &Output) -> Result<(), Error> {
+    if args.kubeconfig.is_none() {
+        enter(output);
+    }
     let runtime = tokio::runtime::Runtime::new().map_err(Error::Runtime)?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
@@ -96,6 +103,14 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<(), Error> {
         End::Done => output.say("every sample has what it should have"),
     }
     Ok(())
+}
+
+/// Becomes a process that may make nodes, if this one may not and such a process can be made.
+fn enter(output: &Output) {
+    let (Ok(Some(mut again)), Ok(own)) = (bed::privileged(), env::current_exe()) else { return };
+    // Only returns if it could not become that process.
+    let error = again.arg(own).args(env::args_os().skip(1)).exec();
+    output.say(format_args!("starting again in a user namespace: {error}"));
 }
 
 /// Both are caught from the beginning: what runs ends gracefully only by being dropped.

@@ -29,7 +29,7 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measure how fast addresses are given, against the API server's own limits
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     /// Attack the operator on a real control plane, as long as you like
     Chaos(chaos::Args),
     /// Build or run a real Kubernetes control plane on this machine

@@ -38,6 +38,8 @@
 //! | [`Running`] | a process, such as one on a node, to end or to freeze it |
 //! | [`Keepalived`] | the real one, run by hand: reload, states, every way to die |
 //! | [`KubeProxy`] | the real one, in front of endpoints |
+//! | [`Agents`], [`Group`] | the agents of a keepalived group; such a group, with a plan that the test writes |
+//! | [`Cluster`] | such a group with an operator, which plans it |
 //! | [`Sampler`], [`Record`] | who held which address when |
 //! | [`Asking`], [`Questions`] | which node answered a client, and when none did |
 //! | [`Announcements`] | gratuitous ARP and neighbour advertisements as the client hears them |
@@ -49,9 +51,12 @@
 //! The kernel's answer to everything else is real: link-local addresses are tentative for a second or two after
 //! the link came up, and a link that goes down takes the IPv6 addresses of its node with it.
 
+pub mod agents;
 mod announcements;
 mod answers;
 mod asking;
+mod cluster;
+pub mod group;
 mod home;
 mod keepalived;
 mod kube_proxy;
@@ -68,9 +73,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 
+pub use agents::Agents;
 pub use announcements::{Announcement, Announcements};
 pub use answers::PORT as ANSWER_PORT;
 pub use asking::{Answer, Asking, Protocol, Question, Questions, Run};
+pub use cluster::{Cluster, SERVICE_RANGES};
+pub use group::Group;
 pub use keepalived::{Keepalived, State};
 pub use kube_proxy::KubeProxy;
 pub use netlink::Address;
@@ -79,6 +87,7 @@ pub use processes::Running;
 pub use program::Program;
 pub use record::{Doubled, Holding, Record, Taken};
 pub use sampler::{INTERVAL as SAMPLE_INTERVAL, Sampler};
+pub use test::privileged;
 
 use crate::proxy::Upstream;
 use crate::scratch::Scratch;

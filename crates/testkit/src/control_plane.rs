@@ -39,7 +39,8 @@ const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const CONTROLLERS: &str = "*,-certificatesigningrequest-approving-controller,\
     -certificatesigningrequest-cleaner-controller,-certificatesigningrequest-signing-controller,\
     -cloud-node-lifecycle-controller,-ephemeral-volume-controller,\
-    -horizontal-pod-autoscaler-controller,-node-ipam-controller,-node-route-controller,\
+    -horizontal-pod-autoscaler-controller,-node-ipam-controller,-node-lifecycle-controller,\
+    -node-route-controller,\
     -persistentvolume-attach-detach-controller,-persistentvolume-binder-controller,\
     -persistentvolume-expander-controller,-persistentvolume-protection-controller,\
     -persistentvolumeclaim-protection-controller,-resourceclaim-controller,-service-lb-controller";

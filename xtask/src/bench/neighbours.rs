@@ -29,9 +29,18 @@ impl Moment {
 
     /// The part of the machine that other processes used since then.
     pub(super) fn others_until(&self, later: &Self) -> f64 {
-        let total = later.total - self.total;
         let others = (later.busy - self.busy) - (later.own - self.own);
-        if total > 0.0 { (others / total).clamp(0.0, 1.0) } else { 0.0 }
+        self.part_until(later, others)
+    }
+
+    /// The part of the machine that was used since then, by whichever process.
+    pub(super) fn busy_until(&self, later: &Self) -> f64 {
+        self.part_until(later, later.busy - self.busy)
+    }
+
+    fn part_until(&self, later: &Self, used: f64) -> f64 {
+        let total = later.total - self.total;
+        if total > 0.0 { (used / total).clamp(0.0, 1.0) } else { 0.0 }
     }
 }
 
@@ -57,6 +66,7 @@ mod tests {
         let before = Moment { busy, total, own: 1.0 };
         let after = Moment { busy: busy + 6.0, total: total + 10.0, own: 5.0 };
         assert!((before.others_until(&after) - 0.2).abs() < 1e-9);
+        assert!((before.busy_until(&after) - 0.6).abs() < 1e-9);
         assert!(before.others_until(&before).abs() < 1e-9);
     }
 

@@ -330,16 +330,18 @@ impl Usage {
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
         let ticks: f64 =
             fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
-        let megabytes = |key: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(key));
-            let number = line.and_then(|rest| rest.split_whitespace().next());
-            number.and_then(|number| number.parse::<f64>().ok()).unwrap_or_default() / 1024.0
-        };
         Ok(Self {
             cpu_seconds: ticks / Self::TICKS_PER_SECOND,
-            resident_mb: megabytes("VmRSS:"),
-            peak_mb: megabytes("VmHWM:"),
+            resident_mb: Self::megabytes(&status, "VmRSS:"),
+            peak_mb: Self::megabytes(&status, "VmHWM:"),
         })
+    }
+
+    /// A size in a file of `/proc`; 0 if it is not there.
+    pub(super) fn megabytes(text: &str, key: &str) -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        let number = line.and_then(|rest| rest.split_whitespace().next());
+        number.and_then(|number| number.parse::<f64>().ok()).unwrap_or_default() / 1024.0
     }
 }
 

@@ -259,6 +259,7 @@ async fn perform(
     let watches = watch::run(scope, sender);
     let play = async {
         output.heading("samples from examples/demo");
+        output.say("no nodes are shown: agents would have to run on those of the cluster");
         made.pools.create_all(stage.pools.clone(), output).await?;
         for service in &stage.services {
             match made.services.create(service.clone(), output).await {
@@ -273,7 +274,7 @@ async fn perform(
             }
         }
         let next_steps = next_steps(&stage.file, operator.as_ref());
-        let played = signals.unless_received(show.play(args.once, &next_steps)).await?;
+        let played = signals.unless_received(show.play(args.once, None, &next_steps)).await?;
         Ok(played.unwrap_or(End::Asked))
     };
     tokio::select! {

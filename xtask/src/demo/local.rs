@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use landfall_testkit::{Assets, ControlPlane, Operator, Program};
+use landfall_testkit::bed::SERVICE_RANGES;
+use landfall_testkit::{Assets, Bed, ControlPlane, Operator, Program, control_plane};
 use tokio::time::{sleep_until, timeout};
 
+use super::nodes::Nodes;
 use super::show::Show;
 use super::watch::{self, Scope};
 use super::{Args, DEADLINE, End, Error, NEW_KIND, blocking, build_operator, samples};
@@ -21,17 +23,33 @@ pub(super) async fn run(args: &Args, output: &Output) -> Result<End, Error> {
     let binary = build_operator(args.release).await?;
     let plane = start_plane(output).await?;
     let operator = install(&plane, &binary, output).await?;
+    let mut samples = samples::expected("");
+    let mut nodes = match Bed::possible() {
+        Ok(()) => {
+            samples.push(samples::floating());
+            Some(Nodes::start(&plane, &binary, output).await?)
+        }
+        Err(reason) => {
+            output.say(format_args!("no nodes are shown: {reason}"));
+            None
+        }
+    };
 
-    let (mut show, sender) = Show::new(samples::expected(""), Some(&operator), output);
+    let (mut show, sender) = Show::new(samples, Some(&operator), output);
     let watches = watch::run(Scope::whole(plane.admin_client().await?), sender);
     let show = async {
         output.heading("samples from examples/demo");
         let samples = samples::folder();
         let samples = samples.to_string_lossy();
         let flags = ["apply", "--server-side", "-f", &samples];
-        let apply = async { plane.kubectl(&flags).await.map_err(Error::from) };
-        let next_steps = next_steps(&plane, &operator);
-        let (_, end) = tokio::try_join!(apply, show.play(args.once, &next_steps))?;
+        let has_nodes = nodes.is_some();
+        let apply = async {
+            plane.kubectl(&flags).await?;
+            if has_nodes { Nodes::apply_service(&plane).await } else { Ok(()) }
+        };
+        let next_steps = next_steps(&plane, &operator, has_nodes);
+        let play = show.play(args.once, nodes.as_mut(), &next_steps);
+        let ((), end) = tokio::try_join!(apply, play)?;
         Ok(end)
     };
     let ended = tokio::select! {
@@ -49,18 +67,23 @@ async fn start_plane(output: &Output) -> Result<ControlPlane, Error> {
     let begin = Instant::now();
     let whole = async {
         prepare(&[Program::KubeControllerManager]).await?;
-        Ok::<_, Error>(ControlPlane::builder().with_controller_manager(true).start().await?)
+        Ok::<_, Error>(builder().with_controller_manager(true).start().await?)
     };
     let plane = match whole.await {
         Ok(plane) => plane,
         Err(error) => {
             output.say(format_args!("no controller manager: {error}"));
             output.say("going on without; deleted namespaces will stay in `Terminating`");
-            ControlPlane::start().await?
+            builder().start().await?
         }
     };
     output.say(format_args!("{} after {}", plane.url(), seconds(begin.elapsed())));
     Ok(plane)
+}
+
+/// The addresses of nodes and Services are of different networks.
+fn builder() -> control_plane::Builder {
+    ControlPlane::builder().apiserver_arg(SERVICE_RANGES)
 }
 
 async fn prepare(needed: &'static [Program]) -> Result<(), Error> {
@@ -74,11 +97,14 @@ async fn prepare(needed: &'static [Program]) -> Result<(), Error> {
 
 /// What the getting-started guide does by hand.
 async fn install(plane: &ControlPlane, binary: &Path, output: &Output) -> Result<Operator, Error> {
-    output.heading("kubectl apply -f deploy/crds -f deploy/rbac.yaml");
+    output
+        .heading("kubectl apply -f deploy/crds -f deploy/rbac.yaml -f deploy/rbac-keepalived.yaml");
     plane.install_crds(&repository().join("deploy/crds")).await?;
     let installed = Instant::now();
-    let rbac = repository().join("deploy/rbac.yaml");
-    plane.kubectl(&["apply", "--server-side", "-f", &rbac.to_string_lossy()]).await?;
+    for rbac in ["rbac.yaml", "rbac-keepalived.yaml"] {
+        let rbac = repository().join("deploy").join(rbac);
+        plane.kubectl(&["apply", "--server-side", "-f", &rbac.to_string_lossy()]).await?;
+    }
 
     output.heading(format_args!("landfall operator, as ServiceAccount {NAMESPACE}/{ACCOUNT}"));
     let begin = Instant::now();
@@ -90,13 +116,24 @@ async fn install(plane: &ControlPlane, binary: &Path, output: &Output) -> Result
     Ok(operator)
 }
 
+/// What to try with nodes.
+const NODES: &str = "
+  # which node holds which address, and what the agents report
+  kubectl get keepalivedgroup -n net edge -o jsonpath='{.status.addresses}'
+  kubectl describe keepalivedgroup -n net edge
+
+  # one address more, announced at once
+  kubectl create service loadbalancer -n front second --tcp=80
+";
+
 /// Everything a second shell needs, ready to be copied.
-fn next_steps(plane: &ControlPlane, operator: &Operator) -> String {
+fn next_steps(plane: &ControlPlane, operator: &Operator, has_nodes: bool) -> String {
     let kubectl = plane.assets().path(Program::Kubectl);
     let bin = kubectl.parent().unwrap_or_else(|| Path::new("."));
     let (kubeconfig, bin) = (plane.admin_kubeconfig().display(), bin.display());
     let cache = plane.dir().join("kubectl-cache");
     let cache = cache.display();
+    let about_nodes = if has_nodes { NODES } else { "" };
     format!(
         "
 What to try next, in another shell:
@@ -121,7 +158,7 @@ What to try next, in another shell:
   # shrink a pool below what it gave: nobody loses an address
   kubectl patch ipg public --type=merge -p '{{\"spec\":{{\"segment\":\"192.0.2.0/28\"}}}}'
   kubectl get ipg,services -A
-
+{about_nodes}
 The operator's log is {}
 and its metrics are at http://{}/metrics
 Changes appear below. Ctrl-C ends everything and removes its data.

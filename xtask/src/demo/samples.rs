@@ -21,6 +21,8 @@ pub(super) struct Sample {
 pub(super) enum Expected {
     /// An address from each of these pools.
     From(Vec<String>),
+    /// An address from this pool that a node holds.
+    Floating(String),
     /// Exactly this address.
     Address(&'static str),
     /// None, for this reason.
@@ -52,6 +54,12 @@ pub(super) fn expected(prefix: &str) -> Vec<Sample> {
     samples
         .map(|(service, expected)| Sample { service: format!("{prefix}{service}"), expected })
         .into()
+}
+
+/// The Service in `examples/nodes`.
+pub(super) fn floating() -> Sample {
+    let expected = Expected::Floating("IPGroup/floating".to_owned());
+    Sample { service: "front/proxy".to_owned(), expected }
 }
 
 /// Where the samples lie.

@@ -87,11 +87,18 @@ fn has_pools(row: &Row) -> bool {
 }
 
 fn table(board: &Board, is_terminal: bool) -> String {
+    let has_nodes = board.rows().any(|row| row.node.is_some());
+    // One column less where nothing would be in it.
+    let cells = |[address, service, pool, node, time]: [String; 5]| {
+        let cells =
+            [Some(address), Some(service), Some(pool), has_nodes.then_some(node), Some(time)];
+        cells.into_iter().flatten()
+    };
     let mut table = Table::new();
     table
         .load_style(presets::UTF8_BORDERS_ONLY)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(["address", "Service", "pool", "time"]);
+        .set_header(cells(["address", "Service", "pool", "node", "time"].map(str::to_owned)));
     if !is_terminal {
         table.set_width(WIDTH);
     }
@@ -109,7 +116,7 @@ fn table(board: &Board, is_terminal: bool) -> String {
             None if addresses.is_empty() => ("…".to_owned(), String::new()),
             None => (addresses.join("\n"), pools.join("\n")),
         };
-        table.add_row([addresses, row.service.clone(), pools, time]);
+        table.add_row(cells([addresses, row.service.clone(), pools, row.place(), time]));
     }
     table.to_string()
 }
@@ -123,6 +130,9 @@ fn told(row: &Row) -> Vec<String> {
         .iter()
         .map(|(ip, pool)| format!("{ip:<22} {service:<18} {pool:<20} {time}"))
         .collect();
+    if row.node.is_some() {
+        lines.push(format!("{:<22} {service:<18} held by {}", "", row.place()));
+    }
     if let Some((reason, message)) = &row.refusal {
         if row.addresses.is_empty() {
             lines.push(format!("{:<22} {service:<18} {reason:<20} {time}", "-"));
@@ -147,6 +157,8 @@ mod tests {
             service: "shop/web".to_owned(),
             wish: None,
             addresses: addresses.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),
+            node: None,
+            moved: None,
             took: Some(Duration::from_millis(12)),
             refusal: refusal.map(|(a, b)| (a.to_owned(), b.to_owned())),
         }

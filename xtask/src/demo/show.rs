@@ -6,6 +6,7 @@ use landfall_testkit::Operator;
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
+use super::nodes::Nodes;
 use super::samples::Sample;
 use super::screen::Screen;
 use super::watch::{Board, Change, News};
@@ -46,10 +47,18 @@ impl<'a> Show<'a> {
         self.missing.retain(|sample| sample.service != service);
     }
 
-    /// Draws until every sample has what it should have; then, unless that is all, says what to try
-    /// next and tells every change until somebody ends it.
-    pub(super) async fn play(&mut self, once: bool, next_steps: &str) -> Result<End, Error> {
+    /// Draws until every sample has what it should have, and lets an address move if there are nodes; then, unless
+    /// that is all, says what to try next and tells every change until somebody ends it.
+    pub(super) async fn play(
+        &mut self,
+        once: bool,
+        nodes: Option<&mut Nodes>,
+        next_steps: &str,
+    ) -> Result<End, Error> {
         self.until_settled().await?;
+        if let Some(nodes) = nodes {
+            self.move_address(nodes, once).await?;
+        }
         if once {
             return Ok(End::Done);
         }
@@ -58,6 +67,30 @@ impl<'a> Show<'a> {
             self.step().await?;
             self.screen.lines(&self.board);
         }
+    }
+
+    /// Switches off the node that holds an address, and on again unless that is all.
+    async fn move_address(&mut self, nodes: &mut Nodes, once: bool) -> Result<(), Error> {
+        let Some((address, holder)) = self.board.held() else { return Ok(()) };
+        self.screen.below(&format!("\n{holder} holds {address}, and is switched off now"));
+        let moved = nodes.switch_off(address, &holder).await?;
+        let deadline = Instant::now() + DEADLINE;
+        let wanted = Some((address, moved.to.clone()));
+        while self.board.held() != wanted {
+            if Instant::now() >= deadline {
+                let holder = self.board.held();
+                return Err(Error::Late(vec![format!("{wanted:?} is told as {holder:?}")]));
+            }
+            self.step().await?;
+        }
+        self.board.moved(address, moved.after);
+        self.screen.table(&self.board);
+        if !once {
+            nodes.switch_on(&holder).await?;
+            let holder = format!("{holder} is on again, and {} keeps the address", moved.to);
+            self.screen.below(&holder);
+        }
+        Ok(())
     }
 
     async fn until_settled(&mut self) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! What happens to Services and addresses, and when.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use futures::stream::select_all;
@@ -9,8 +10,9 @@ use k8s_openapi::api::core::v1::Service;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use landfall_api::keepalived_group::AnnouncedAddress;
 use landfall_api::keys::CONDITION_ALLOCATED;
-use landfall_api::{IP, IPGroup, condition, name};
+use landfall_api::{IP, IPGroup, KeepalivedGroup, condition, name};
 use tokio::sync::mpsc;
 
 use super::samples::{Expected, Sample};
@@ -23,6 +25,8 @@ pub(super) enum Change {
     Service(Box<Service>),
     ServiceGone(Box<Service>),
     Claim(Box<IP>),
+    /// The addresses of a keepalived group.
+    Announced(Vec<AnnouncedAddress>),
     /// A pool that is none of the samples', by name.
     OtherPool(String),
 }
@@ -32,15 +36,17 @@ pub(super) enum Change {
 pub(super) struct Scope {
     services: Vec<Api<Service>>,
     claims: (Api<IP>, watcher::Config),
+    groups: Option<Api<KeepalivedGroup>>,
     other_pools: Option<(Api<IPGroup>, watcher::Config)>,
 }
 
 impl Scope {
-    /// All Services and all claims.
+    /// All Services, all claims and all keepalived groups.
     pub(super) fn whole(client: Client) -> Self {
         Self {
             services: vec![Api::all(client.clone())],
-            claims: (Api::all(client), watcher::Config::default()),
+            claims: (Api::all(client.clone()), watcher::Config::default()),
+            groups: Some(Api::all(client)),
             other_pools: None,
         }
     }
@@ -51,6 +57,7 @@ impl Scope {
         Self {
             services: services.collect(),
             claims: (Api::all(client.clone()), watcher::Config::default().labels(claims)),
+            groups: None,
             other_pools: None,
         }
     }
@@ -65,7 +72,7 @@ impl Scope {
 
 /// Watches until one of the watches ends, and says which.
 pub(super) async fn run(scope: Scope, news: mpsc::Sender<News>) -> &'static str {
-    let Scope { services, claims: (claims, labelled), other_pools } = scope;
+    let Scope { services, claims: (claims, labelled), groups, other_pools } = scope;
     let services = services
         .into_iter()
         .map(|services| watcher(services, watcher::Config::default()).default_backoff().boxed());
@@ -88,6 +95,18 @@ pub(super) async fn run(scope: Scope, news: mpsc::Sender<News>) -> &'static str 
             tell(Change::Claim(Box::new(claim))).await;
         }
     });
+    let groups = async {
+        let Some(groups) = groups else { return future::pending().await };
+        let groups = watcher(groups, watcher::Config::default()).default_backoff();
+        groups
+            .for_each(async |event| {
+                if let Ok(Event::Apply(group) | Event::InitApply(group)) = event {
+                    let addresses = group.status.unwrap_or_default().addresses;
+                    tell(Change::Announced(addresses)).await;
+                }
+            })
+            .await;
+    };
     let other_pools = async {
         let Some((pools, others)) = other_pools else { return future::pending().await };
         let pools = watcher(pools, others).default_backoff();
@@ -102,6 +121,7 @@ pub(super) async fn run(scope: Scope, news: mpsc::Sender<News>) -> &'static str 
     tokio::select! {
         () = services => "Services",
         () = claims => "IP objects",
+        () = groups => "KeepalivedGroups",
         () = other_pools => "IPGroups",
     }
 }
@@ -114,6 +134,10 @@ pub(super) struct Row {
     pub wish: Option<String>,
     /// Addresses and the pools they came from.
     pub addresses: Vec<(String, String)>,
+    /// The node that holds its first address, if a keepalived group announces it.
+    pub node: Option<String>,
+    /// How long the address had no holder when it came to that node from another.
+    pub moved: Option<Duration>,
     /// From when we first saw the Service until it had what it has.
     pub took: Option<Duration>,
     /// Reason and message, where it does not have what it wants.
@@ -124,6 +148,15 @@ impl Row {
     /// Whether the operator has said anything about it yet.
     pub(super) fn is_settled(&self) -> bool {
         !self.addresses.is_empty() || self.refusal.is_some()
+    }
+
+    /// What its node is called, and how long the last move took.
+    pub(super) fn place(&self) -> String {
+        let node = self.node.clone().unwrap_or_default();
+        match self.moved {
+            Some(moved) => format!("{node} after {} ms", moved.as_millis()),
+            None => node,
+        }
     }
 
     fn ips(&self) -> impl Iterator<Item = &str> {
@@ -137,6 +170,8 @@ pub(super) struct Board {
     rows: Vec<(Instant, Row)>,
     /// Pools by address.
     pools: BTreeMap<String, String>,
+    /// Holders by address.
+    nodes: BTreeMap<String, String>,
 }
 
 impl Board {
@@ -158,6 +193,11 @@ impl Board {
                 self.rows.retain(|(_, row)| row.service != key);
             }
             Change::Service(service) => self.put(&service, at),
+            Change::Announced(addresses) => {
+                let held = addresses.into_iter().filter_map(|it| Some((it.address, it.node?)));
+                self.nodes.extend(held);
+                self.name_nodes();
+            }
             // Nothing of it is shown.
             Change::OtherPool(_) => {}
         }
@@ -179,7 +219,8 @@ impl Board {
             .filter(|condition| condition.status == "False")
             .map(|condition| (condition.reason.clone(), condition.message.clone()));
         let wish = spec.and_then(|spec| spec.load_balancer_ip.clone());
-        let mut row = Row { service: key, wish, addresses, took: None, refusal };
+        let (took, node, moved) = (None, None, None);
+        let mut row = Row { service: key, wish, addresses, node, moved, took, refusal };
         match self.rows.iter_mut().find(|(_, old)| old.service == row.service) {
             Some((first, old)) => {
                 // A new wish begins anew; what else changes about an address takes it no time.
@@ -190,11 +231,39 @@ impl Board {
                     || (!row.addresses.is_empty() && old.ips().eq(row.ips()));
                 let took = || row.is_settled().then(|| at.duration_since(*first));
                 row.took = if same { old.took } else { took() };
+                if same {
+                    (row.node, row.moved) = (old.node.take(), old.moved);
+                }
                 *old = row;
             }
             None => self.rows.push((at, row)),
         }
         self.name_pools();
+        self.name_nodes();
+    }
+
+    /// An address that a node holds, and that node.
+    pub(super) fn held(&self) -> Option<(IpAddr, String)> {
+        self.rows().find_map(|row| Some((row.ips().next()?.parse().ok()?, row.node.clone()?)))
+    }
+
+    /// The address has had no holder for so long before it came to the node that holds it now.
+    pub(super) fn moved(&mut self, address: IpAddr, after: Duration) {
+        let address = address.to_string();
+        let mut rows = self.rows.iter_mut().map(|(_, row)| row);
+        if let Some(row) = rows.find(|row| row.ips().next() == Some(&address)) {
+            row.moved = Some(after);
+        }
+    }
+
+    fn name_nodes(&mut self) {
+        for (_, row) in &mut self.rows {
+            let node = row.addresses.first().and_then(|(address, _)| self.nodes.get(address));
+            if row.node.as_ref() != node {
+                row.node = node.cloned();
+                row.moved = None;
+            }
+        }
     }
 
     fn name_pools(&mut self) {
@@ -212,6 +281,9 @@ impl Board {
         };
         let fine = match &sample.expected {
             Expected::From(pools) => row.addresses.iter().map(|(_, pool)| pool).eq(pools),
+            Expected::Floating(pool) => {
+                row.addresses.iter().map(|(_, pool)| pool).eq([pool]) && row.node.is_some()
+            }
             Expected::Address(address) => row.ips().eq([*address]),
             Expected::Refused(reason) => {
                 row.addresses.is_empty()
@@ -278,6 +350,40 @@ mod tests {
             board.take_in(change, begin + Duration::from_secs(second));
             let row = board.rows().next().unwrap();
             assert_eq!(row.took.map(|took| took.as_secs()), took, "{case}");
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_move_is_told_until_the_next_move() {
+        let held = |node: &str| {
+            let (address, node) = ("192.0.2.1".to_owned(), Some(node.to_owned()));
+            Change::Announced(vec![AnnouncedAddress { address, node, ..Default::default() }])
+        };
+        let (mut board, now) = (Board::default(), Instant::now());
+        let address: IpAddr = "192.0.2.1".parse().unwrap();
+        let given = || service(None, Some("192.0.2.1"), None);
+        board.take_in(held("n1"), now);
+        assert_eq!(board.held(), None);
+        board.take_in(given(), now);
+        for (case, change, moved, place) in [
+            ("announced before it was seen", None, None, "n1"),
+            ("moved", Some(held("n2")), Some(Duration::from_millis(312)), "n2 after 312 ms"),
+            ("the Service is as it was", Some(given()), None, "n2 after 312 ms"),
+            ("nobody holds it just now", Some(Change::Announced(vec![])), None, "n2 after 312 ms"),
+            ("moved again, unseen", Some(held("n1")), None, "n1"),
+        ] {
+            if let Some(change) = change {
+                board.take_in(change, now);
+            }
+            if let Some(after) = moved {
+                board.moved(address, after);
+            }
+            assert_eq!(board.rows().next().unwrap().place(), place, "{case}");
+            assert!(
+                board
+                    .held()
+                    .is_some_and(|(held, node)| held == address && place.starts_with(&node))
+            );
         }
     }
 

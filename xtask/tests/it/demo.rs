@@ -1,4 +1,4 @@
-//! `cargo xtask demo --kubeconfig` as its users run it, on a cluster that others use as well.
+//! `cargo xtask demo` as its users run it, most of all with `--kubeconfig` on a cluster that others use as well.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use landfall_api::{IP, IPGroup};
 use landfall_testkit::process::Signal;
-use landfall_testkit::{ControlPlane, Process, builders, wait};
+use landfall_testkit::{Bed, ControlPlane, Process, builders, wait};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
@@ -88,9 +88,14 @@ struct Demo {
 
 impl Demo {
     fn start(kubeconfig: &Path, flags: &[&str]) -> Self {
+        let kubeconfig = kubeconfig.to_str().unwrap();
+        Self::run(&[&["--kubeconfig", kubeconfig], flags].concat())
+    }
+
+    fn run(flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-        command.args(["demo", "--kubeconfig"]).arg(kubeconfig).args(flags);
+        command.arg("demo").args(flags);
         let process = Process::spawn(&command, &dir.path().join("demo.log")).unwrap();
         Self { process, _dir: dir }
     }
@@ -129,6 +134,28 @@ impl Demo {
 }
 
 #[tokio::test]
+async fn a_demo_of_its_own_switches_a_node_off_and_shows_where_its_address_goes() {
+    let possible = Bed::possible();
+    let log = Demo::run(&["--once"]).succeeds().await;
+    assert!(log.contains("every sample has what it should have"), "{log}");
+    if let Err(reason) = possible {
+        assert!(log.contains(&format!("no nodes are shown: {reason}")), "{log}");
+        assert!(!log.contains("front/proxy"), "{log}");
+        return;
+    }
+    let lines = log.lines();
+    let held: Vec<_> = lines.filter_map(|line| line.split_once(" held by ")).collect();
+    let [(_, first), (service, second)] = held[..] else { panic!("{log}") };
+    assert!(service.contains("front/proxy"), "{log}");
+    assert!(log.contains(&format!("{first} holds 10.77.1.10, and is switched off now")), "{log}");
+    let (second, after) = second.split_once(" after ").unwrap();
+    assert_ne!(first, second, "{log}");
+    let after: u64 = after.strip_suffix(" ms").unwrap().parse().unwrap();
+    // Three adverts of 100 ms have to be missed, of which the last may be due when the node dies.
+    assert!(after > 200, "{log}");
+}
+
+#[tokio::test]
 async fn a_demo_on_a_cluster_touches_nothing_of_others_and_leaves_nothing_behind() {
     let cluster = Cluster::take().await;
     // A Service that waits for an address, which every operator would like to tell why.
@@ -140,6 +167,7 @@ async fn a_demo_on_a_cluster_touches_nothing_of_others_and_leaves_nothing_behind
 
     let log = cluster.demo(&["--once"]).succeeds().await;
     for words in [
+        "no nodes are shown",
         "created CustomResourceDefinition ips.paas.org",
         "192.0.2.25             landfall-demo-shop/mail",
         "removed Service landfall-demo-shop/mail",

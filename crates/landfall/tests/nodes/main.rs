@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod agent;
 #[cfg(test)]
+mod image;
+#[cfg(test)]
 mod keepalived;
 #[cfg(test)]
 mod kube_proxy;

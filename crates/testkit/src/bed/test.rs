@@ -89,6 +89,22 @@ impl Bed {
     }
 }
 
+/// How a program that is no test gets the right to make beds: `None` if it has it, or a command line to which its
+/// own is to be appended, as which it should start again. Or why there are none here.
+///
+/// The network stays that of the machine, so that others on it reach what the program serves.
+pub fn privileged() -> Result<Option<Command>, String> {
+    Ok(match rights()? {
+        Rights::Root => None,
+        Rights::Rootless => {
+            let mut unshare = Command::new("unshare");
+            unshare.args(ROOTLESS.into_iter().filter(|flag| *flag != "--net")).arg("--");
+            tools::add_path(&mut unshare);
+            Some(unshare)
+        }
+    })
+}
+
 /// Runs the calling test once more, as root of a user namespace.
 async fn rerun() -> Result<()> {
     let thread = thread::current();

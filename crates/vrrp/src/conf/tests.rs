@@ -86,6 +86,7 @@ fn files_of_the_replaced_operator_are_read() {
         advert_millis: None,
         advertised: vec![],
         excluded: vec![],
+        ignored: vec![],
         peers: vec![],
         password: None,
     };
@@ -103,6 +104,7 @@ fn files_of_the_replaced_operator_are_read() {
             router_id: Some(2),
             // Those of the other family were never advertised.
             advertised: addresses(&["2001:db8::120", "2001:db8::121"]),
+            ignored: addresses(&["192.0.2.120"]),
             ..nothing()
         },
         FoundInstance { name: "shop/waiting".to_string(), ..nothing() },
