@@ -16,6 +16,11 @@ impl Round<'_> {
             return;
         };
         let wanted = self.announcements.wanted(key);
+        let has_one = || condition::get(view.conditions(), CONDITION_ANNOUNCED).is_some();
+        // Of most Services nothing is said, and they are looked at often.
+        if wanted == Wanted::AsItIs || (wanted == Wanted::Absent && !has_one()) {
+            return;
+        }
         let mut conditions = view.conditions().to_vec();
         let changed = match wanted {
             Wanted::AsItIs => false,
