@@ -16,6 +16,7 @@ mod netlink;
 mod owned;
 mod pages;
 mod passwords;
+mod peers;
 mod plan_source;
 mod report;
 mod round;

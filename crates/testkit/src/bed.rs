@@ -48,6 +48,9 @@
 //! A socket belongs to the network namespace it was made in, whichever thread uses it. That is why
 //! [`Node::inside`] is enough for everything that looks into nodes from outside.
 //!
+//! Daemons of VRRP run before everything else on the machine, where that is allowed, and the directories of nodes
+//! are in memory: nodes stand for machines of their own, which wait for no compiler and no disk of others.
+//!
 //! The kernel's answer to everything else is real: link-local addresses are tentative for a second or two after
 //! the link came up, and a link that goes down takes the IPv6 addresses of its node with it.
 

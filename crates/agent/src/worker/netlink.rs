@@ -8,12 +8,16 @@ use std::{
 };
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::{
     AddressFamily as Family, RouteNetlinkMessage,
     address::{AddressAttribute, AddressFlags, AddressMessage},
     link::{LinkAttribute, LinkFlags, LinkMessage},
+    neighbour::{
+        NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+    },
     route::{RouteAddress, RouteAttribute, RouteMessage},
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -98,6 +102,57 @@ pub(super) fn route_to(destination: IpAddr) -> io::Result<Option<u32>> {
     // Anything but a route means that the network cannot be reached: an answer, not a failure.
     let mut answers = receive(&socket)?.into_iter();
     Ok(answers.find_map(device_of_route))
+}
+
+/// The neighbours on a device whose hardware addresses are known.
+pub(super) fn neighbours(device: u32) -> io::Result<BTreeSet<IpAddr>> {
+    let all = dump(&RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
+    Ok(all.into_iter().filter_map(|message| known_neighbour(message, device)).collect())
+}
+
+fn known_neighbour(message: RouteNetlinkMessage, device: u32) -> Option<IpAddr> {
+    let RouteNetlinkMessage::NewNeighbour(message) = message else { return None };
+    let is_known = message
+        .attributes
+        .iter()
+        .any(|attribute| matches!(attribute, NeighbourAttribute::LinkLayerAddress(_)));
+    let unknown = [NeighbourState::None, NeighbourState::Incomplete, NeighbourState::Failed];
+    let is_known = is_known && !unknown.contains(&message.header.state);
+    let address = message.attributes.into_iter().find_map(|attribute| {
+        if let NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) = attribute {
+            Some(IpAddr::V4(ip))
+        } else if let NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) = attribute {
+            Some(IpAddr::V6(ip))
+        } else {
+            None
+        }
+    });
+    address.filter(|_| is_known && message.header.ifindex == device)
+}
+
+/// Forgets what is known of the hardware address of a neighbour.
+pub(super) fn forget_neighbour(ip: IpAddr, device: u32) -> io::Result<()> {
+    let message = neighbour(ip, device, NeighbourFlags::empty());
+    // That nothing was known is no failure.
+    ask(RouteNetlinkMessage::DelNeighbour(message), NLM_F_REQUEST).map(drop)
+}
+
+/// Begins to ask for the hardware address of a neighbour.
+pub(super) fn find_neighbour(ip: IpAddr, device: u32) -> io::Result<()> {
+    let message = neighbour(ip, device, NeighbourFlags::Use);
+    ask(RouteNetlinkMessage::NewNeighbour(message), NLM_F_REQUEST | NLM_F_CREATE).map(drop)
+}
+
+fn neighbour(ip: IpAddr, device: u32, flags: NeighbourFlags) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    let (family, address) = match ip {
+        IpAddr::V4(ip) => (Family::Inet, NeighbourAddress::Inet(ip)),
+        IpAddr::V6(ip) => (Family::Inet6, NeighbourAddress::Inet6(ip)),
+    };
+    (message.header.family, message.header.ifindex) = (family, device);
+    message.header.flags = flags;
+    message.attributes.push(NeighbourAttribute::Destination(address));
+    message
 }
 
 fn device_of_route(answer: NetlinkMessage<RouteNetlinkMessage>) -> Option<u32> {

@@ -18,6 +18,7 @@ use super::{
     history::History,
     netlink::{self, Changes, Network},
     passwords::Passwords,
+    peers::{self, Search},
     plan_source,
     silence::{Listener, Silence},
     throttle::Throttle,
@@ -59,6 +60,7 @@ pub(super) struct Rounds {
     history: History,
     silence: Silence,
     listener: Option<Listener>,
+    search: Search,
     backoff: Backoff,
     /// When the plan is carried out next.
     due: Option<Instant>,
@@ -106,6 +108,7 @@ impl Rounds {
             history: History::default(),
             silence: Silence::default(),
             listener: None,
+            search: Search::default(),
             backoff,
             due: None,
             network: Throttle::new(NETWORK_INTERVAL),
@@ -160,6 +163,13 @@ impl Rounds {
                     self.network_due = None;
                     self.network.done(Instant::now());
                     self.follow_network();
+                }
+                () = until(self.search.due()) => {
+                    if let Err(error) = self.search.look(Instant::now()) {
+                        warn!(%error, "other nodes cannot be looked for");
+                    }
+                    // Nothing else has changed.
+                    continue;
                 }
                 () = until(self.listener.as_ref().and_then(|_| self.silence.due())) => {
                     if self.silence.end(Instant::now()) {
@@ -271,6 +281,7 @@ impl Rounds {
         let network = netlink::network().map_err(Trouble::Network);
         if let Ok(network) = &network {
             self.listen(network);
+            self.find_peers(network);
         }
         match network.and_then(|it| self.carrier.follow(&it, self.silence.ended())) {
             Ok(Some(again)) => self.due = Some(self.due.map_or(again, |due| due.min(again))),
@@ -295,6 +306,16 @@ impl Rounds {
         self.listener = Listener::open(device)
             .inspect_err(|error| warn!(%error, "adverts of a holder cannot be heard"))
             .ok();
+    }
+
+    /// Looks for the other nodes once the link is back.
+    fn find_peers(&mut self, network: &Network) {
+        let device = self.carrier.device.as_deref().and_then(|name| network.named(name));
+        let device = device.filter(|device| device.is_up).map(|device| device.index);
+        let running = self.carrier.running.as_ref();
+        let peers =
+            || running.and_then(|it| Some(peers::of(&it.plan, it.node?))).unwrap_or_default();
+        self.search.follow(device, peers, Instant::now());
     }
 
     fn take_answer(&mut self, answer: Result<Answer, String>) {

@@ -50,7 +50,7 @@ async fn a_configuration_is_in_use_when_the_answer_comes() {
     let tmp = format!("/proc/{}/root/tmp", agent.process.pid());
     let files = std::fs::read_dir(tmp).unwrap().map(|it| it.unwrap().file_name());
     let files: Vec<_> = files.collect();
-    assert!(files.iter().all(|it| it != "keepalived.json") && !files.is_empty(), "{files:?}");
+    assert!(!files.contains(&"keepalived.json".into()), "{files:?}");
     assert!(agent.terminate().await.success());
 }
 

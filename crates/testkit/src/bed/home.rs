@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use nix::sched::{CloneFlags, setns, unshare};
-use nix::unistd::Pid;
 
 use super::program::Program;
 use crate::process::{Process, Signal};
@@ -42,7 +41,6 @@ impl Home {
     /// with the one that another machine had.
     pub(super) fn new(dir: &Path, net: Option<Arc<OwnedFd>>) -> Result<Self> {
         let worker = Worker::start("home of a node");
-        hurry(worker.run(nix::unistd::gettid)?);
         let net = worker.run(move || enter_new(net))?.map_err(Error::io("making namespaces"))?;
         let mut first = Command::new("sh");
         first.args(["-c", FIRST_PROCESS]);
@@ -146,14 +144,4 @@ fn enter_new(net: Option<Arc<OwnedFd>>) -> io::Result<Arc<OwnedFd>> {
     unshare(others | CloneFlags::CLONE_NEWNET)?;
     // Now, for in the `/proc` that is mounted next this thread does not exist.
     Ok(Arc::new(File::open("/proc/thread-self/ns/net")?.into()))
-}
-
-/// Lets a thread and everything that is started from it run before all that the machine does otherwise: adverts
-/// of a node that follow each other every 100 ms must not wait for a compiler. Where that is not allowed, it is
-/// as busy as the machine.
-fn hurry(thread: Pid) {
-    let mut chrt = Command::new("chrt");
-    chrt.args(["--rr", "--pid", "1", &thread.to_string()]);
-    tools::add_path(&mut chrt);
-    drop(chrt.output());
 }

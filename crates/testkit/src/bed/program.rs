@@ -9,12 +9,16 @@ use crate::process::name_of;
 use crate::{Error, Result};
 
 /// Gives the program a `/tmp` and a `/run` of its own, in which only the directories named are those of the
-/// host, and optionally a root that cannot be written. The arguments are `yes` or `no` for the latter, the
-/// directory of its container or nothing, the number of directories, the directories and the command.
+/// host, and optionally a root that cannot be written and precedence over everything else on the machine, where
+/// that is allowed. The arguments are `yes` or `no` for the latter two, the directory of its container or
+/// nothing, the number of directories, the directories and the command.
 const SETUP: &str = r#"
 set -e
-read_only=$1 container=$2 count=$3
+confined=$1 container=$2 count=$3
 shift 3
+if [ "$confined" = yes ]; then
+    chrt --rr --pid 1 $$ > /dev/null 2>&1 || true
+fi
 # Everything is gathered where it stays visible until the end.
 mount -n -t tmpfs tmpfs /mnt
 for number in $(seq "$count"); do
@@ -40,7 +44,7 @@ for number in $(seq "$count"); do
     mount -n --move "/mnt/$number" "$dir"
 done
 umount -n /mnt
-if [ "$read_only" = yes ]; then
+if [ "$confined" = yes ]; then
     mount -n -o remount,bind,ro /
 fi
 exec "$@"
@@ -80,6 +84,9 @@ impl Program {
 
     /// Takes all rights but `NET_ADMIN`, `NET_RAW` and `NET_BROADCAST` from it, lets it gain none, and lets
     /// it write to `/tmp`, `/run` and the directories it sees only.
+    ///
+    /// It runs before everything else on the machine, where that is allowed: adverts that follow each other every
+    /// 100 ms must not wait for a compiler.
     pub fn confined(mut self) -> Self {
         self.is_confined = true;
         self

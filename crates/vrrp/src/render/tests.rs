@@ -323,7 +323,7 @@ fn hostile() -> impl Strategy<Value = alloc::string::String> {
             "edge/1",
             "track_src_ip",
         ])
-        .prop_map(|piece| piece.to_string()),
+        .prop_map(ToString::to_string),
     ];
     proptest::collection::vec(piece, 0..4).prop_map(|pieces| pieces.concat())
 }

@@ -48,9 +48,11 @@ impl Fault {
         !matches!(self, Self::WorkerKilled | Self::KeeperKilled)
     }
 
-    /// Whether the node has its addresses although others take them, until it comes back or its keeper acts.
+    /// Whether the node has its addresses although others take them, until it comes back, its keeper acts or its
+    /// network is gone with it.
     pub(super) fn leaves_addresses(self) -> bool {
-        matches!(self, Self::KeepalivedFrozen | Self::ProgramsKilled | Self::PortSilent)
+        let by_node = matches!(self, Self::ProgramsKilled | Self::PortSilent | Self::PowerLost);
+        by_node || self == Self::KeepalivedFrozen
     }
 
     /// Whether the node comes back by itself.

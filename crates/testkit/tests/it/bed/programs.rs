@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use landfall_testkit::bed::{Node, Program};
+use landfall_testkit::bed::{Node, Program, Running};
 use landfall_testkit::{Process, wait};
 
 use super::{DEADLINE, bed};
@@ -92,6 +92,29 @@ async fn a_program_that_asks_too_much_says_so_in_its_log() {
     assert!(said.contains("no-such-program"), "{said}");
     let error = node.output(shell("echo why >&2; exit 3")).unwrap_err().to_string();
     assert!(error.contains("why") && error.contains('3'), "{error}");
+}
+
+#[tokio::test]
+async fn processes_are_found_by_their_files_and_killed_at_once() {
+    let Some(bed) = bed().await else { return };
+    let node = bed.node("n1");
+    let file = node.dir().join("followed");
+    fs::write(&file, "").unwrap();
+    let mut parent = Command::new("sh");
+    parent.args(["-c", r#"tail -f "$0" & exec tail -f "$0""#]).arg(&file);
+    let process = node.run(parent, "tail.log").unwrap();
+    let found = wait::until("both processes", DEADLINE, async || {
+        let found = Running::of("tail", &file).unwrap();
+        if found.len() == 2 { Ok(found) } else { Err(format!("{found:?}")) }
+    })
+    .await
+    .unwrap();
+    assert_eq!(found[0].pid, process.pid());
+    assert_eq!(found[1].parent, process.pid());
+    Running::kill_at_once(&found).unwrap();
+    assert!(!process.ended(DEADLINE).await.unwrap().success());
+    let is_gone = async || Running::of("tail", &file).unwrap().is_empty();
+    wait::until("the end of both", DEADLINE, is_gone).await.unwrap();
 }
 
 /// The processes that inherited the mark.
