@@ -312,9 +312,12 @@ impl Round<'_> {
     }
 
     fn mark(&mut self, key: &ObjectKey) {
-        let created =
-            self.cluster.balancer(key).map_or(Timestamp::UNIX_EPOCH, |service| service.created);
-        self.own.dirty.insert((created, key.clone()));
+        let turn = self.turn(key);
+        self.own.dirty.insert(turn);
+    }
+
+    fn turn(&self, key: &ObjectKey) -> Turn {
+        (self.created(key).unwrap_or(Timestamp::UNIX_EPOCH), key.clone())
     }
 
     /// Marks waiting Services for another decision.
@@ -385,7 +388,7 @@ impl Round<'_> {
                     self.release_all_but(key, &service.shows);
                 }
             }
-            Decision::GiveUp(retained) => self.give_up(key, retained),
+            Decision::GiveUp(retained) => self.give_up(&service, retained),
             Decision::Later => {
                 self.own.progress.await_address(key);
             }
@@ -407,11 +410,7 @@ impl Round<'_> {
                 let said = Explanation::refused(&service, &service.shows, refusals).into();
                 self.wait(&service, &[refusal]);
                 if !self.publish(&service, None, Some(&said)) {
-                    let claims = self.world().claims_of(&service).into_iter();
-                    let wanted = claims.filter(|claim| wants(&service, claim));
-                    let keep = wanted.map(|claim| claim.addr).chain(service.shows.iter().copied());
-                    let keep: Vec<_> = keep.collect();
-                    self.release_all_but(key, &keep);
+                    self.release_unwanted(&service);
                 }
             }
             Decision::Show { addrs, refusals, satisfied } => {
@@ -526,6 +525,17 @@ impl Round<'_> {
         }
         self.own.waiting.set(&service.key, wait);
         self.own.reminders.begin(&service.key, self.now);
+    }
+
+    /// Releases every claim that names a Service or an earlier one of its name, except on addresses that
+    /// it shows or could want; returns whether the call about any of these claims is in flight.
+    fn release_unwanted(&mut self, service: &Balancer) -> bool {
+        let claims = self.world().claims_of(service).into_iter();
+        let wanted = claims.filter(|claim| wants(service, claim)).map(|claim| claim.addr);
+        let keep: Vec<_> = wanted.chain(service.shows.iter().copied()).collect();
+        self.release_all_but(&service.key, &keep);
+        let held = self.ledger.held_by_service(&service.key);
+        held.iter().any(|addr| !keep.contains(addr) && self.ledger.is_in_flight(*addr))
     }
 
     /// Releases every claim that names a Service, except on some addresses.

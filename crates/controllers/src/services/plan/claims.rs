@@ -6,7 +6,6 @@ use landfall_api::Use;
 use landfall_ipam::{Family, PoolName};
 
 use super::{Balancer, Claim, Effect, HolderEntry, Round, status::names};
-use crate::object::ObjectKey;
 
 impl Round<'_> {
     pub(super) fn take(&mut self, service: &Balancer, addr: IpAddr, pool: Option<PoolName>) {
@@ -42,8 +41,14 @@ impl Round<'_> {
     }
 
     /// Gives up an address that waits for a deleted Service, so that another Service of the namespace
-    /// can have one.
-    pub(super) fn give_up(&mut self, key: &ObjectKey, addr: IpAddr) {
+    /// can have one. What an earlier Service of its own name left behind is released first: that may be
+    /// enough.
+    pub(super) fn give_up(&mut self, service: &Balancer, addr: IpAddr) {
+        let key = &service.key;
+        if self.release_unwanted(service) {
+            self.own.progress.await_address(key);
+            return;
+        }
         if let Some(delay) = self.ledger.release_delay(addr, self.now) {
             self.own.progress.delay_writes(key, delay, None);
             return;

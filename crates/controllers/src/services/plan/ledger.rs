@@ -138,9 +138,9 @@ impl Round<'_> {
         self.own.statuses.dirty = true;
         self.own.claims_changed = true;
         if !self.ledger.is_in_flight(addr) {
-            for key in self.own.progress.take_awaiting() {
-                self.mark(&key);
-            }
+            // What is free now may be theirs before it is a younger Service's.
+            let awaiting = self.own.progress.take_awaiting();
+            self.wake(awaiting.iter().map(|key| self.turn(key)).collect());
         }
     }
 

@@ -21,6 +21,7 @@ mod overlaps;
 mod patience;
 mod promises;
 mod repair;
+mod retained;
 mod sharing;
 mod stories;
 mod takeover;

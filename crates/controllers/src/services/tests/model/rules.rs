@@ -105,7 +105,8 @@ impl Model {
         }
         let Due { given, misses, is_all, after } = self.due(name);
         if let Some(retained) = after {
-            return self.given_up.insert(retained);
+            // What an earlier Service of its name left behind is taken back first: it may be enough.
+            return self.leaves_something(name) || self.given_up.insert(retained);
         }
         let service = &self.services[name];
         let addrs: Vec<IpAddr> = given.iter().map(|(addr, _)| *addr).collect();
@@ -171,10 +172,7 @@ impl Model {
             let claim = &self.claims[&addr];
             let (mut kept, mut gone) = (claim.clone(), Vec::new());
             kept.holders.retain(|holder| {
-                let has = self.services.get(holder.name).is_some_and(|service| {
-                    let leaves = service.leaves.get(&addr).is_some_and(|rounds| *rounds > 0);
-                    service.birth == holder.birth && (service.has.contains(&addr) || leaves)
-                });
+                let has = self.still_has(holder, addr);
                 if !has {
                     gone.push((holder.name, holder.birth));
                 }
@@ -213,6 +211,22 @@ impl Model {
             });
         }
         changed
+    }
+
+    /// Whether an address is still its holder's own.
+    fn still_has(&self, holder: &Holder, addr: IpAddr) -> bool {
+        self.services.get(holder.name).is_some_and(|service| {
+            let leaves = service.leaves.get(&addr).is_some_and(|rounds| *rounds > 0);
+            service.birth == holder.birth && (service.has.contains(&addr) || leaves)
+        })
+    }
+
+    /// Whether an address is about to be taken back from a Service, or from an earlier one of its name.
+    fn leaves_something(&self, name: Name) -> bool {
+        self.claims.iter().any(|(addr, claim)| {
+            let mut holders = claim.holders.iter().filter(|holder| holder.name == name);
+            holders.any(|holder| !self.still_has(holder, *addr))
+        })
     }
 
     /// How long the pool of a claim retains the address for a Service that is created again.
