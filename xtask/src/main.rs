@@ -71,3 +71,25 @@ fn run(command: Command, output: &Output) -> Result<(), Box<dyn Error>> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines_are_understood_as_documents_quote_them() {
+        for (line, is_understood) in [
+            ("bench", true),
+            ("bench --services 5000 --scenario burst --bursts 3", true),
+            ("bench vrrp", true),
+            ("bench vrrp --runs 3 --scenario node-dead,sigterm", true),
+            ("bench vrrp --json -", true),
+            ("bench vrrp --runs 0", false),
+            ("bench --services 5000 vrrp", false),
+            ("demo --once", true),
+        ] {
+            let words = ["xtask"].into_iter().chain(line.split(' '));
+            assert_eq!(Args::try_parse_from(words).is_ok(), is_understood, "{line}");
+        }
+    }
+}

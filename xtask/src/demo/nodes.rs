@@ -46,7 +46,8 @@ impl Nodes {
         bed.register(&plane.admin_client().await?, LABEL).await?;
         apply(plane, "10-group.yaml").await?;
         let proxy = bed.proxy(plane).await?;
-        let agents = Agents::of_group(&bed, binary, GROUP, plane, &proxy).await?;
+        let mut agents = Agents::of_group(binary, GROUP, plane, &proxy).await?;
+        bed.nodes().iter().try_for_each(|node| agents.start(node))?;
         Ok(Self { agents, sampler: bed.sampler()?, bed, _proxy: proxy })
     }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bed, Node, Program, Running};
+use super::{Node, Program, Running};
 use crate::process::Process;
 use crate::{ControlPlane, Proxy, Result, wait};
 
@@ -38,26 +38,39 @@ impl Agents {
         }
     }
 
-    /// Those of all nodes, with the account that the operator makes for the group.
+    /// The same with the account that the operator makes for the group.
     pub async fn of_group(
-        bed: &Bed,
         binary: &Path,
-        (namespace, name): (&str, &str),
+        group: (&str, &str),
         plane: &ControlPlane,
         proxy: &Proxy,
     ) -> Result<Self> {
+        let kubeconfig = Self::kubeconfig(group, plane, proxy).await?;
+        let (namespace, name) = group;
+        Ok(Self::new(binary, &format!("{namespace}/{name}"), &kubeconfig, plane))
+    }
+
+    /// A kubeconfig of that account.
+    pub async fn kubeconfig(
+        (namespace, name): (&str, &str),
+        plane: &ControlPlane,
+        proxy: &Proxy,
+    ) -> Result<PathBuf> {
         let account = format!("{name}-agent");
-        let kubeconfig = wait::until("the agents' account", ACCOUNT_DEADLINE, async || {
+        let found = wait::until("the agents' account", ACCOUNT_DEADLINE, async || {
             plane.service_account_kubeconfig_via(namespace, &account, &proxy.url()).await
         });
-        let mut agents =
-            Self::new(binary, &format!("{namespace}/{name}"), &kubeconfig.await?, plane);
-        bed.nodes().iter().try_for_each(|node| agents.start(node))?;
-        Ok(agents)
+        Ok(found.await?)
     }
 
     /// Starts the agent of a node, in place of one that has ended.
     pub fn start(&mut self, node: &Node) -> Result<()> {
+        let kubeconfig = self.kubeconfig.clone();
+        self.start_with(node, &kubeconfig)
+    }
+
+    /// The same with a connection of its own to the API server.
+    pub fn start_with(&mut self, node: &Node, kubeconfig: &Path) -> Result<()> {
         let mut command = Command::new(&self.binary);
         command
             .args(["agent", "--group", &self.group, "--node", node.name()])
@@ -65,7 +78,7 @@ impl Agents {
             .arg("--run-dir")
             .arg(run_dir(node))
             .arg("--kubeconfig")
-            .arg(&self.kubeconfig);
+            .arg(kubeconfig);
         let program = Program::new(command).sees(&self.plane_dir).confined();
         let agent = node.run(program, "agent.log")?;
         self.running.insert(node.name().to_owned(), agent);
@@ -88,6 +101,16 @@ impl Agents {
         let tails = self.running.values().map(|agent| agent.log_tail(lines));
         tails.collect::<Vec<_>>().join("\n---\n")
     }
+}
+
+/// Waits until the agent of a node says that every instance of the node holds or has heard a holder.
+pub async fn ready(node: &Node, deadline: Duration) -> Result<()> {
+    wait::until(format!("{} to be ready", node.name()), deadline, async || {
+        let (status, body) = page(node, "/readyz");
+        if status == 200 { Ok(()) } else { Err(body) }
+    })
+    .await?;
+    Ok(())
 }
 
 /// The folder in which the agent of a node keeps what it remembers.

@@ -29,13 +29,28 @@ pub struct Cluster {
     // They end before the control plane.
     pub agents: Agents,
     pub operator: Operator,
-    _proxy: Proxy,
+    pub proxy: Proxy,
     pub plane: ControlPlane,
 }
 
 impl Cluster {
     /// `spec` is that of the group, to which the selector of nodes is added; `deploy` is the folder of manifests.
-    pub async fn new(bed: Bed, deploy: &Path, binary: &Path, mut spec: Value) -> Result<Self> {
+    pub async fn new(bed: Bed, deploy: &Path, binary: &Path, spec: Value) -> Result<Self> {
+        let mut cluster =
+            Self::without_agents(bed, deploy, binary, spec, async |_, _, _| {}).await?;
+        let Self { bed, agents, .. } = &mut cluster;
+        bed.nodes().iter().try_for_each(|node| agents.start(node))?;
+        Ok(cluster)
+    }
+
+    /// The same without running agents, and with what is there before the operator.
+    pub async fn without_agents(
+        bed: Bed,
+        deploy: &Path,
+        binary: &Path,
+        mut spec: Value,
+        prepare: impl AsyncFnOnce(&Bed, &ControlPlane, &KeepalivedGroup),
+    ) -> Result<Self> {
         let plane = ControlPlane::builder().apiserver_arg(SERVICE_RANGES).start().await?;
         let install = Install::new(&plane, deploy).await?;
         plane.install_crds(&deploy.join("crds")).await?;
@@ -51,13 +66,29 @@ impl Cluster {
             "metadata": { "name": name, "namespace": namespace }, "spec": spec,
         });
         plane.apply_yaml(&group.to_string()).await?;
+        let groups: Api<KeepalivedGroup> = Api::namespaced(client.clone(), namespace);
+        let group = groups.get(name).await.map_err(Error::kube("reading the group"))?;
+        prepare(&bed, &plane, &group).await;
         let kubeconfig = install.kubeconfig(&plane, plane.url()).await?;
         let flags = ["--namespace", install.namespace()];
         let operator = Operator::spawn(binary, &kubeconfig, &flags).await?;
         operator.wait_ready(READY_DEADLINE).await?;
         let proxy = bed.proxy(&plane).await?;
-        let agents = Agents::of_group(&bed, binary, GROUP, &plane, &proxy).await?;
-        Ok(Self { bed, client, agents, operator, _proxy: proxy, plane })
+        let agents = Agents::of_group(binary, GROUP, &plane, &proxy).await?;
+        Ok(Self { bed, client, agents, operator, proxy, plane })
+    }
+
+    /// Starts the agent of a node, as the group's `DaemonSet` would.
+    pub fn start(&mut self, name: &str) -> Result<()> {
+        self.agents.start(self.bed.node(name))
+    }
+
+    /// The same with a connection of its own to the API server.
+    pub async fn start_apart(&mut self, name: &str) -> Result<Proxy> {
+        let proxy = self.bed.proxy(&self.plane).await?;
+        let kubeconfig = Agents::kubeconfig(GROUP, &self.plane, &proxy).await?;
+        self.agents.start_with(self.bed.node(name), &kubeconfig)?;
+        Ok(proxy)
     }
 
     /// The groups of its namespace.

@@ -19,6 +19,9 @@ use crate::{ControlPlane, Error, Proxy, Result, wait};
 /// The name of the group, of its `ConfigMap` and of its Secret.
 pub const GROUP: &str = "edge";
 
+/// The account of the agents.
+const ACCOUNT: &str = "agent";
+
 /// Exactly what an agent may do.
 const RIGHTS: &str = r"
 apiVersion: rbac.authorization.k8s.io/v1
@@ -57,7 +60,7 @@ impl Group {
         plane.apply_yaml(&RIGHTS.replace("NAMESPACE", namespace)).await?;
         let proxy = bed.proxy(plane).await?;
         let url = proxy.url();
-        let kubeconfig = plane.service_account_kubeconfig_via(namespace, "agent", &url).await?;
+        let kubeconfig = plane.service_account_kubeconfig_via(namespace, ACCOUNT, &url).await?;
         let agents = Agents::new(binary, &format!("{namespace}/{GROUP}"), &kubeconfig, plane);
         let group = Self { bed, proxy, client, agents, namespace: namespace.to_owned() };
         let spec = KeepalivedGroupSpec { interface: "eth0".to_owned(), ..Default::default() };
@@ -70,6 +73,15 @@ impl Group {
     /// Starts the agent of a node, with the rights that it has in production.
     pub fn start(&mut self, name: &str) -> Result<()> {
         self.agents.start(self.bed.node(name))
+    }
+
+    /// The same with a connection of its own to the API server.
+    pub async fn start_apart(&mut self, name: &str, plane: &ControlPlane) -> Result<Proxy> {
+        let proxy = self.bed.proxy(plane).await?;
+        let url = proxy.url();
+        let kubeconfig = plane.service_account_kubeconfig_via(&self.namespace, ACCOUNT, &url);
+        self.agents.start_with(self.bed.node(name), &kubeconfig.await?)?;
+        Ok(proxy)
     }
 
     pub fn api<K>(&self) -> Api<K>

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use landfall_testkit::Bed;
 use landfall_testkit::bed::{Group, Sampler, agents, group};
-use landfall_testkit::{Bed, wait};
 use landfall_vrrp::{Instance, NodeIndex};
 use tokio::time::sleep;
 
@@ -97,14 +97,7 @@ impl Subject {
 
     /// Waits until the agent of a node says that it is ready: it has heard the holder.
     pub(super) async fn is_back(&self, name: &str) -> Result<()> {
-        let node = self.group.bed.node(name);
-        wait::until(format!("{name} to be ready again"), DEADLINE, async || {
-            let (status, body) = agents::page(node, "/readyz");
-            if status == 200 { Ok(()) } else { Err(body) }
-        })
-        .await
-        .map_err(landfall_testkit::Error::from)?;
-        Ok(())
+        Ok(agents::ready(self.group.bed.node(name), DEADLINE).await?)
     }
 
     async fn all_applied(&self) -> Result<()> {
