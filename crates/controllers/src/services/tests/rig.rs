@@ -212,10 +212,9 @@ impl PlannerRig {
             Effect::CleanUp { .. } | Effect::Annotate { .. } | Effect::SetConditions { .. } => {
                 (Err(Failure::NotFound), None)
             }
-            // Without other writers, no live read is needed.
-            Effect::Claim { write: Write::Read { .. }, .. } | Effect::LookAtService { .. } => {
-                (Err(Failure::NotSent), None)
-            }
+            // Without other writers no live read is needed, and nobody says which node carries an address.
+            Effect::Claim { write: Write::Read { .. } | Write::Place { .. }, .. }
+            | Effect::LookAtService { .. } => (Err(Failure::NotSent), None),
         }
     }
 
