@@ -42,7 +42,7 @@ pub struct Farewell {
     /// Where unicast adverts come from; multicast ones come from the device's first address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
-    /// The other nodes, or nothing if adverts are multicast.
+    /// Where adverts go: to the other nodes or to a multicast group, or nothing if that is the usual group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

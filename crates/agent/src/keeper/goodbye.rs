@@ -46,6 +46,7 @@ fn say_one(
     let is_v4 = farewell.form.advertised.first().is_some_and(IpAddr::is_ipv4);
     let destinations = match farewell.form.transport {
         Transport::Unicast => farewell.peers.clone(),
+        Transport::Multicast if !farewell.peers.is_empty() => farewell.peers.clone(),
         Transport::Multicast if is_v4 => vec![GROUP_V4.into()],
         Transport::Multicast => vec![GROUP_V6.into()],
     };

@@ -22,6 +22,7 @@ pub(super) fn farewells(
         let like = form.advertised.first().copied().filter(|_| is_unicast);
         let others = plan.nodes.iter().filter(|other| other.name != own.name);
         let peers = |like: IpAddr| others.filter_map(|other| other.address_like(like)).collect();
+        let group = || other_group(plan, form.advertised.first()?);
         let password = form.password.as_ref().and_then(|name| passwords.get(name));
         Farewell {
             instance: instance.name.clone(),
@@ -29,11 +30,18 @@ pub(super) fn farewells(
             form: form.clone(),
             interface: device.to_owned(),
             source: like.and_then(|like| own.address_like(like)),
-            peers: like.map(peers).unwrap_or_default(),
+            peers: like.map_or_else(|| group().into_iter().collect(), peers),
             password: password.and_then(|text| usable_password(text).ok()).map(str::to_owned),
         }
     });
     instances.collect()
+}
+
+/// The multicast group of an instance that advertises this address, if a line of the plan sets it.
+fn other_group(plan: &Plan, like: &IpAddr) -> Option<IpAddr> {
+    let keyword = if like.is_ipv4() { "vrrp_mcast_group4 " } else { "vrrp_mcast_group6 " };
+    // The last one counts.
+    plan.global_lines.iter().rev().find_map(|line| line.strip_prefix(keyword)?.parse().ok())
 }
 
 #[cfg(test)]
@@ -67,5 +75,24 @@ mod tests {
         assert_eq!(second.peers, ["2001:db8::1".parse::<IpAddr>().unwrap()]);
         assert_eq!(second.password, None);
         assert_eq!(farewells(&plan, None, "eth1", &passwords), []);
+    }
+
+    #[test]
+    fn a_farewell_by_multicast_goes_to_the_group_of_the_plan() {
+        let mut plan = plan(vec![
+            instance("ns/a", 1, form(&["192.0.2.9"])),
+            instance("ns/b", 2, form(&["2001:db8::9"])),
+        ]);
+        let said = |plan: &Plan| -> Vec<Vec<IpAddr>> {
+            let all = farewells(plan, Some(0), "eth0", &BTreeMap::new());
+            all.into_iter().map(|farewell| farewell.peers).collect()
+        };
+        assert_eq!(said(&plan), [Vec::<IpAddr>::new(), vec![]]);
+        plan.global_lines = ["vrrp_garp_master_refresh 60", "vrrp_mcast_group4 224.0.0.19"]
+            .map(str::to_owned)
+            .to_vec();
+        assert_eq!(said(&plan), [vec!["224.0.0.19".parse::<IpAddr>().unwrap()], vec![]]);
+        plan.global_lines.push("vrrp_mcast_group6 ff02::13".to_owned());
+        assert_eq!(said(&plan)[1], ["ff02::13".parse::<IpAddr>().unwrap()]);
     }
 }

@@ -95,6 +95,11 @@ async fn a_killed_keepalived_is_replaced_at_once_over_ipv6() {
 }
 
 #[tokio::test]
+async fn a_killed_keepalived_is_replaced_at_once_in_another_multicast_group() {
+    keepalived_fails(Kind::FastElsewhere, Fate::Killed).await;
+}
+
+#[tokio::test]
 async fn a_killed_keepalived_is_replaced_at_once_by_unicast() {
     keepalived_fails(Kind::FastUnicast, Fate::Killed).await;
 }

@@ -24,12 +24,16 @@ pub(crate) const DEADLINE: Duration = Duration::from_mins(3);
 /// A worker that does nothing, as long as it lives.
 pub(crate) const IDLE: [&str; 2] = ["sleep", "infinity"];
 const PASSWORD: &str = "sec ret#";
+/// Not the multicast group that is meant for VRRP.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 19);
 
 /// What the instances of a group look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Version 3 with ten adverts a second and anchors.
     Fast,
+    /// The same to another multicast group.
+    FastElsewhere,
     /// The same over IPv6.
     FastV6,
     /// The same to each node's own address.
@@ -55,7 +59,11 @@ pub(crate) fn plan(bed: &Bed, kind: Kind, instances: u8) -> Plan {
         interface_from: None,
         interfaces: BTreeMap::new(),
         password_from: None,
-        global_lines: Vec::new(),
+        global_lines: if kind == Kind::FastElsewhere {
+            vec![format!("vrrp_mcast_group4 {ELSEWHERE}")]
+        } else {
+            Vec::new()
+        },
         nodes: bed.nodes().iter().map(node).collect(),
         instances: (0..instances).map(|number| instance(kind, number)).collect(),
         leaving: BTreeMap::new(),
@@ -66,7 +74,9 @@ fn instance(kind: Kind, number: u8) -> Instance {
     let router_id = number + 11;
     let (v4, v6) = (Bed::vip4(number.into()), Bed::vip6(number.into()));
     let anchor = match kind {
-        Kind::Fast | Kind::FastUnicast => Ipv4Addr::new(169, 254, 112, router_id).into(),
+        Kind::Fast | Kind::FastElsewhere | Kind::FastUnicast => {
+            Ipv4Addr::new(169, 254, 112, router_id).into()
+        }
         Kind::FastV6 | Kind::FastUnicastV6 => {
             Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0x112, router_id.into()).into()
         }
@@ -82,7 +92,7 @@ fn instance(kind: Kind, number: u8) -> Instance {
             advert_millis: if is_old { 1000 } else { 100 },
             transport: match kind {
                 Kind::FastUnicast | Kind::FastUnicastV6 => Transport::Unicast,
-                Kind::Fast | Kind::FastV6 | Kind::Old => Transport::Multicast,
+                Kind::Fast | Kind::FastElsewhere | Kind::FastV6 | Kind::Old => Transport::Multicast,
             },
             password: is_old.then(|| "first".to_owned()),
             advertised: vec![anchor],
@@ -139,13 +149,15 @@ fn farewell(plan: &Plan, instance: &Instance, node: &Node) -> Farewell {
     let is_unicast = instance.form.transport == Transport::Unicast;
     let own = plan.node(plan.node_index(node.name()).unwrap()).unwrap();
     let others = plan.nodes.iter().filter(|it| it.name != node.name());
+    let nodes = others.filter_map(|it| it.address_like(first)).filter(|_| is_unicast);
+    let group = (!plan.global_lines.is_empty()).then_some(ELSEWHERE.into());
     Farewell {
         instance: instance.name.clone(),
         router_id: instance.router_id,
         form: instance.form.clone(),
         interface: node.device().to_owned(),
         source: own.address_like(first).filter(|_| is_unicast),
-        peers: others.filter_map(|it| it.address_like(first)).filter(|_| is_unicast).collect(),
+        peers: nodes.chain(group).collect(),
         password: instance.form.password.is_some().then(|| PASSWORD.to_owned()),
     }
 }
