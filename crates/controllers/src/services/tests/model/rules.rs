@@ -407,25 +407,28 @@ impl Model {
         free.ok_or(FULL)
     }
 
-    /// The address that is reserved for a Service: by its name before by its namespace, then the lowest. An
-    /// address that its namesake held until now counts as retained in time.
+    /// Whether an address is reserved for a Service; `Some(true)` if for any of its namespace. An address that
+    /// its namesake held until now counts as retained in time.
+    fn keeps(&self, claim: &Claim, name: Name) -> Option<bool> {
+        let birth = self.services[name].birth;
+        let mut holders = claim.holders.iter();
+        let left = holders.all(|holder| holder.name == name && holder.birth != birth);
+        match &claim.reserved {
+            _ if !left => None,
+            Some(reserved) => reserved.is_for(name).then_some(reserved.name.is_none()),
+            None => self.retention(claim).map(|_| false),
+        }
+    }
+
+    /// The address that is reserved for a Service: by its name before by its namespace, then the lowest.
     fn kept(&self, name: Name, family: Family) -> Option<IpAddr> {
         let mut fitting: Vec<(bool, IpAddr)> = Vec::new();
         for (addr, claim) in &self.claims {
-            let left = claim
-                .holders
-                .iter()
-                .all(|holder| holder.name == name && holder.birth != self.services[name].birth);
-            let for_any = match &claim.reserved {
-                Some(reserved) if reserved.is_for(name) => Some(reserved.name.is_none()),
-                Some(_) => None,
-                None => self.retention(claim).map(|_| false),
-            };
-            let possible = left
-                && Family::of(*addr) == family
+            let possible = Family::of(*addr) == family
                 && self.first_pool(*addr).is_some()
                 && !self.is_foreign_address(*addr);
-            fitting.extend(for_any.filter(|_| possible).map(|for_any| (for_any, *addr)));
+            let for_any = self.keeps(claim, name).filter(|_| possible);
+            fitting.extend(for_any.map(|for_any| (for_any, *addr)));
         }
         fitting.into_iter().min().map(|(_, addr)| addr)
     }
@@ -475,9 +478,12 @@ impl Model {
         };
         let claim = self.claims.get(&addr);
         let reserved = claim.filter(|claim| claim.holders.is_empty());
-        if let Some(reserved) = reserved.and_then(|claim| claim.reserved.as_ref()) {
+        let reserved = reserved.and_then(|claim| claim.reserved.as_ref());
+        if reserved.is_some_and(|reserved| !reserved.is_for(name)) {
+            return Err(Missed::No(no(Reason::Reserved, awaited)));
+        }
+        if claim.is_some_and(|claim| self.keeps(claim, name).is_some()) {
             return match first_pool {
-                _ if !reserved.is_for(name) => Err(Missed::No(no(Reason::Reserved, awaited))),
                 None => Err(Missed::No(no(Reason::OutsideEveryPool, None))),
                 Some(_) if self.is_foreign_address(addr) => {
                     Err(Missed::No(no(Reason::TakenBy, awaited)))
