@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use landfall_ipam::{Family, Reason, Terms};
+use landfall_ipam::{Family, Reason};
 
 use super::{
     acts::{Name, Rank, Stack},
@@ -299,6 +299,11 @@ impl Model {
                 None => match old(family) {
                     Some((addr, _)) if self.asks_elsewhere(name, addr) => {
                         match self.find_in_pools(name, family, &given) {
+                            // It moves in the next round, and keeps what it has.
+                            Ok(None) => {
+                                is_all = false;
+                                Ok(Some((addr, None)))
+                            }
                             Err(Missed::No(no)) => {
                                 misses.push(No { asked: true, ..no });
                                 Ok(Some((addr, None)))
@@ -545,27 +550,6 @@ impl Model {
         let in_use = self.place == Place::Annotation && !self.pools.is_empty();
         in_use && annotated && is_free && self.excluded_by(addr).is_none()
     }
-
-    /// Whether a Service may share an address with its holders.
-    fn may_join(&self, name: Name, claim: &Claim) -> Result<(), Reason> {
-        if claim.holders.is_empty() || self.services[name].terms.is_none() {
-            return Err(Reason::TakenBy);
-        }
-        if claim.reserved.as_ref().is_some_and(|reserved| !reserved.is_for(name)) {
-            return Err(Reason::Reserved);
-        }
-        if self.clashes(name, claim) { Err(Reason::SharingRefused) } else { Ok(()) }
-    }
-
-    /// Whether a Service may not share an address with one of its other holders.
-    fn clashes(&self, name: Name, claim: &Claim) -> bool {
-        let mine = (split(name).0, self.services[name].terms.as_ref());
-        claim
-            .holders
-            .iter()
-            .filter(|holder| holder.name != name)
-            .any(|holder| !agree(mine, (split(holder.name).0, holder.terms.as_ref())))
-    }
 }
 
 /// The address of a family that a Service asks for, or why its request makes no sense.
@@ -581,19 +565,4 @@ fn wish(service: &Service, family: Family) -> Result<Option<IpAddr>, Reason> {
         seen.push(*addr);
     }
     Ok(seen.into_iter().find(|addr| Family::of(*addr) == family))
-}
-
-/// Whether two Services, each in its namespace and with its terms, may share an address.
-fn agree(one: (&str, Option<&Terms>), other: (&str, Option<&Terms>)) -> bool {
-    let ((here, Some(mine)), (there, Some(theirs))) = (one, other) else { return false };
-    let consents = |terms: &Terms, to: &str| {
-        here == there || terms.with.iter().any(|name| name == "*" || name == to)
-    };
-    let same_pods = here == there && mine.selector.is_some() && mine.selector == theirs.selector;
-    mine.key == theirs.key
-        && consents(mine, there)
-        && consents(theirs, here)
-        && mine.ports.iter().all(|port| !theirs.ports.contains(port))
-        && mine.local == theirs.local
-        && (same_pods || !mine.local)
 }
