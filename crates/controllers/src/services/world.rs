@@ -200,7 +200,7 @@ impl<'a> World<'a> {
     ///
     /// A Service may be deleted and created again before we see it. Its address is then kept as if we
     /// had seen the deletion in time.
-    fn keeps(self, claim: &Claim, service: &Balancer) -> Option<bool> {
+    pub(super) fn keeps(self, claim: &Claim, service: &Balancer) -> Option<bool> {
         let left = claim.left_by_namesake(service);
         match &claim.reserved {
             Some(kept) if left || claim.waits_for().is_some() => {

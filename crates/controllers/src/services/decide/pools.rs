@@ -141,10 +141,11 @@ pub(super) fn specific(
     takes: &Takes,
 ) -> Result<Grant, Refusal> {
     let audience = world.audience(service);
-    if let Some(reservation) = world.claim(addr).and_then(Claim::waits_for) {
-        if !reservation.is_for_service(&service.key) {
-            return Err(Refusal::Reserved(addr, audience.reservation(reservation)));
-        }
+    let reservation = world.claim(addr).and_then(Claim::waits_for);
+    if let Some(reservation) = reservation.filter(|kept| !kept.is_for_service(&service.key)) {
+        return Err(Refusal::Reserved(addr, audience.reservation(reservation)));
+    }
+    if world.claim(addr).is_some_and(|claim| world.keeps(claim, service).is_some()) {
         // The reservation decides; selectors and quotas do not count.
         let pool = world.ledger.book.pool_of(addr).ok_or(Refusal::OutsideEveryPool(addr))?;
         if let Some(why) = world.ledger.book.unusable(addr) {

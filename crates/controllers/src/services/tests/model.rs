@@ -24,6 +24,7 @@ mod driver;
 mod pools;
 mod reference;
 mod rules;
+mod sharing;
 
 fn any_place() -> impl Strategy<Value = Place> {
     prop::sample::select(&[Place::Status, Place::Annotation][..])

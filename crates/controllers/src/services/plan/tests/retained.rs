@@ -86,3 +86,23 @@ fn what_is_given_up_is_for_the_oldest_who_can_have_it() {
     assert_eq!(shown_by(&sim, "shop/old"), ["10.0.0.0"]);
     assert_eq!(shown_by(&sim, "other/young"), NOTHING);
 }
+
+#[test]
+fn whoever_is_created_again_and_asks_for_its_address_has_it_before_those_who_wait() {
+    for asks in [false, true] {
+        let mut sim = one_waits_for_its_service("10.0.0.0");
+        sim.cluster.create_service("shop/gone");
+        sim.settle();
+        if asks {
+            sim.cluster.edit_service("shop/gone", |stored| {
+                stored.view.request = Request::Addresses(vec![ip("10.0.0.0")]);
+            });
+        }
+        sim.cluster.create_service("shop/waits");
+        sim.settle();
+        sim.cluster.recreate_service("shop/gone");
+        sim.settle();
+        assert_eq!(shown_by(&sim, "shop/gone"), ["10.0.0.0"], "{asks}");
+        assert_eq!(shown_by(&sim, "shop/waits"), NOTHING, "{asks}");
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use landfall_ipam::{Family, Reason, Terms};
+use landfall_ipam::{Family, Reason};
 
 use super::{
     acts::{Name, Rank, Stack},
@@ -299,6 +299,11 @@ impl Model {
                 None => match old(family) {
                     Some((addr, _)) if self.asks_elsewhere(name, addr) => {
                         match self.find_in_pools(name, family, &given) {
+                            // It moves in the next round, and keeps what it has.
+                            Ok(None) => {
+                                is_all = false;
+                                Ok(Some((addr, None)))
+                            }
                             Err(Missed::No(no)) => {
                                 misses.push(No { asked: true, ..no });
                                 Ok(Some((addr, None)))
@@ -407,25 +412,28 @@ impl Model {
         free.ok_or(FULL)
     }
 
-    /// The address that is reserved for a Service: by its name before by its namespace, then the lowest. An
-    /// address that its namesake held until now counts as retained in time.
+    /// Whether an address is reserved for a Service; `Some(true)` if for any of its namespace. An address that
+    /// its namesake held until now counts as retained in time.
+    fn keeps(&self, claim: &Claim, name: Name) -> Option<bool> {
+        let birth = self.services[name].birth;
+        let mut holders = claim.holders.iter();
+        let left = holders.all(|holder| holder.name == name && holder.birth != birth);
+        match &claim.reserved {
+            _ if !left => None,
+            Some(reserved) => reserved.is_for(name).then_some(reserved.name.is_none()),
+            None => self.retention(claim).map(|_| false),
+        }
+    }
+
+    /// The address that is reserved for a Service: by its name before by its namespace, then the lowest.
     fn kept(&self, name: Name, family: Family) -> Option<IpAddr> {
         let mut fitting: Vec<(bool, IpAddr)> = Vec::new();
         for (addr, claim) in &self.claims {
-            let left = claim
-                .holders
-                .iter()
-                .all(|holder| holder.name == name && holder.birth != self.services[name].birth);
-            let for_any = match &claim.reserved {
-                Some(reserved) if reserved.is_for(name) => Some(reserved.name.is_none()),
-                Some(_) => None,
-                None => self.retention(claim).map(|_| false),
-            };
-            let possible = left
-                && Family::of(*addr) == family
+            let possible = Family::of(*addr) == family
                 && self.first_pool(*addr).is_some()
                 && !self.is_foreign_address(*addr);
-            fitting.extend(for_any.filter(|_| possible).map(|for_any| (for_any, *addr)));
+            let for_any = self.keeps(claim, name).filter(|_| possible);
+            fitting.extend(for_any.map(|for_any| (for_any, *addr)));
         }
         fitting.into_iter().min().map(|(_, addr)| addr)
     }
@@ -475,9 +483,12 @@ impl Model {
         };
         let claim = self.claims.get(&addr);
         let reserved = claim.filter(|claim| claim.holders.is_empty());
-        if let Some(reserved) = reserved.and_then(|claim| claim.reserved.as_ref()) {
+        let reserved = reserved.and_then(|claim| claim.reserved.as_ref());
+        if reserved.is_some_and(|reserved| !reserved.is_for(name)) {
+            return Err(Missed::No(no(Reason::Reserved, awaited)));
+        }
+        if claim.is_some_and(|claim| self.keeps(claim, name).is_some()) {
             return match first_pool {
-                _ if !reserved.is_for(name) => Err(Missed::No(no(Reason::Reserved, awaited))),
                 None => Err(Missed::No(no(Reason::OutsideEveryPool, None))),
                 Some(_) if self.is_foreign_address(addr) => {
                     Err(Missed::No(no(Reason::TakenBy, awaited)))
@@ -539,27 +550,6 @@ impl Model {
         let in_use = self.place == Place::Annotation && !self.pools.is_empty();
         in_use && annotated && is_free && self.excluded_by(addr).is_none()
     }
-
-    /// Whether a Service may share an address with its holders.
-    fn may_join(&self, name: Name, claim: &Claim) -> Result<(), Reason> {
-        if claim.holders.is_empty() || self.services[name].terms.is_none() {
-            return Err(Reason::TakenBy);
-        }
-        if claim.reserved.as_ref().is_some_and(|reserved| !reserved.is_for(name)) {
-            return Err(Reason::Reserved);
-        }
-        if self.clashes(name, claim) { Err(Reason::SharingRefused) } else { Ok(()) }
-    }
-
-    /// Whether a Service may not share an address with one of its other holders.
-    fn clashes(&self, name: Name, claim: &Claim) -> bool {
-        let mine = (split(name).0, self.services[name].terms.as_ref());
-        claim
-            .holders
-            .iter()
-            .filter(|holder| holder.name != name)
-            .any(|holder| !agree(mine, (split(holder.name).0, holder.terms.as_ref())))
-    }
 }
 
 /// The address of a family that a Service asks for, or why its request makes no sense.
@@ -575,19 +565,4 @@ fn wish(service: &Service, family: Family) -> Result<Option<IpAddr>, Reason> {
         seen.push(*addr);
     }
     Ok(seen.into_iter().find(|addr| Family::of(*addr) == family))
-}
-
-/// Whether two Services, each in its namespace and with its terms, may share an address.
-fn agree(one: (&str, Option<&Terms>), other: (&str, Option<&Terms>)) -> bool {
-    let ((here, Some(mine)), (there, Some(theirs))) = (one, other) else { return false };
-    let consents = |terms: &Terms, to: &str| {
-        here == there || terms.with.iter().any(|name| name == "*" || name == to)
-    };
-    let same_pods = here == there && mine.selector.is_some() && mine.selector == theirs.selector;
-    mine.key == theirs.key
-        && consents(mine, there)
-        && consents(theirs, here)
-        && mine.ports.iter().all(|port| !theirs.ports.contains(port))
-        && mine.local == theirs.local
-        && (same_pods || !mine.local)
 }
