@@ -86,7 +86,7 @@ pub fn instances(
 ) -> Vec<Instance> {
     let mut drafts: BTreeMap<String, Draft> = BTreeMap::new();
     match settings.slots {
-        None => classic(members, &mut drafts),
+        None => classic(members, nodes, &mut drafts),
         Some(slots) => slotted(settings, slots, members, &mut drafts),
     }
     let with_ids =
@@ -105,29 +105,58 @@ struct Draft {
     addresses: Vec<IpAddr>,
     anchored: bool,
     spread: bool,
+    /// The node that comes first, if that is not left to the hash alone.
+    first: Option<NodeIndex>,
     lines: Vec<String>,
     only_on: Option<BTreeSet<NodeIndex>>,
     advert_millis: Option<u32>,
 }
 
-fn classic(members: &[Member], drafts: &mut BTreeMap<String, Draft>) {
+fn classic(members: &[Member], nodes: &[Node], drafts: &mut BTreeMap<String, Draft>) {
     for member in members {
         let draft = |addresses| Draft {
             addresses,
             anchored: false,
             spread: member.spread,
+            first: None,
             lines: member.lines.clone(),
             only_on: member.only_on.clone(),
             advert_millis: member.advert_millis,
         };
         if member.spread {
+            let owners = owners(member, nodes);
             for address in &member.addresses {
-                drafts.insert(spread_name(member, *address), draft(vec![*address]));
+                let first = owners.get(address).copied();
+                let draft = Draft { first, ..draft(vec![*address]) };
+                drafts.insert(spread_name(member, *address), draft);
             }
         } else if !member.addresses.is_empty() {
             drafts.insert(member.service.clone(), draft(member.addresses.clone()));
         }
     }
+}
+
+/// The node that each address of a spread Service prefers: the first one of its hash that does not prefer as many
+/// addresses of the Service as its share.
+fn owners(member: &Member, nodes: &[Node]) -> BTreeMap<IpAddr, NodeIndex> {
+    let may_hold =
+        |index: &NodeIndex| member.only_on.as_ref().is_none_or(|all| all.contains(index));
+    let able = (0..).zip(nodes).filter(|(index, _)| may_hold(index)).count();
+    let addresses: BTreeSet<IpAddr> = member.addresses.iter().copied().collect();
+    let share = addresses.len().div_ceil(able.max(1));
+    let mut owned: BTreeMap<NodeIndex, usize> = BTreeMap::new();
+    let mut owners = BTreeMap::new();
+    for address in addresses {
+        let order = preference(&spread_name(member, address), nodes);
+        let mut able = order.into_iter().filter(may_hold);
+        let first = able.find(|index| owned.get(index).is_none_or(|count| *count < share));
+        if let Some(first) = first {
+            let count = owned.entry(first).or_default();
+            *count = count.saturating_add(1);
+            owners.insert(address, first);
+        }
+    }
+    owners
 }
 
 fn slotted(
@@ -201,7 +230,11 @@ impl Draft {
             advertised,
             anchor: self.anchored,
         };
-        let order = preference(&name, nodes);
+        let mut order = preference(&name, nodes);
+        if let Some(first) = self.first {
+            order.retain(|index| *index != first);
+            order.insert(0, first);
+        }
         let preempt = match settings.slots {
             None if self.spread => Preempt::AtOnce,
             None => Preempt::Never,

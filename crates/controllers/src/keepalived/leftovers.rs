@@ -79,7 +79,10 @@ impl Leftovers {
         let namespace = report.effect.group.namespace();
         match (&report.effect.step, report.result) {
             (Step::FindLeftovers, Ok(Answer::Leftovers(found))) => {
-                self.namespaces.remove(namespace);
+                // Another group may have gone meanwhile.
+                if let Some(Search::InFlight(_)) = self.namespaces.get(namespace) {
+                    self.namespaces.remove(namespace);
+                }
                 for view in found {
                     let group = adopt::left_for(&view)
                         .filter(|group| cluster.keepalived_groups.get(group).is_none());

@@ -226,7 +226,7 @@ impl<'a> Round<'a, '_> {
             self.due_at(at.saturating_add(PLAN_INTERVAL));
         } else if let Some(plan) = next.as_ref().or(before.as_ref()) {
             let by_others = self.view.status.nodes.len() < plan.nodes.len();
-            let file = file::text(plan, self.text(children::FILE), by_others);
+            let file = file::text(plan, &settings.lines, self.text(children::FILE), by_others);
             if let Ok(text) = serde_json::to_string(plan) {
                 self.align(children::plan(self.view, &text, &file));
             }

@@ -243,3 +243,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_addresses_of_a_spread_service_are_dealt_evenly_over_the_nodes_that_may_hold_them() {
+    let all = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5"];
+    let counts = |found: &[Instance]| {
+        let mut counts: BTreeMap<NodeIndex, usize> = BTreeMap::new();
+        for instance in found {
+            *counts.entry(instance.order[0]).or_default() += 1;
+        }
+        let mut counts: Vec<_> = counts.into_values().collect();
+        counts.sort_unstable();
+        counts
+    };
+    let three = ["n1", "n2", "n3"].map(|name| node(name, &["10.0.0.1"]));
+    for (count, nodes, only_on, expected) in [
+        (3, &three[..], None, vec![1, 1, 1]),
+        (5, &three[..2], None, vec![2, 3]),
+        (5, &three[..], Some([0, 2].into()), vec![2, 3]),
+        (2, &three[..], Some([1].into()), vec![2]),
+        (2, &three[..1], None, vec![2]),
+    ] {
+        let spread = Member { spread: true, only_on, ..member("ns/a", &all[..count]) };
+        let found = made_with(&classic_settings(), &[spread], nodes, &BTreeMap::new());
+        assert_eq!(counts(&found), expected, "{count} on {}", nodes.len());
+        let orders = found.iter().map(|instance| instance.order.len());
+        assert!(orders.into_iter().all(|order| order == nodes.len()));
+    }
+}
