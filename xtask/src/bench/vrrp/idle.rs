@@ -57,14 +57,13 @@ pub(super) async fn measure(site: &Site<'_>) -> Result<Idle> {
     };
     for (before, after) in before.into_iter().zip(after) {
         let share = |after: Usage, before| after.since(before).cpu_seconds / seconds;
-        idle.resident_mb = idle.resident_mb.max(after.0.resident_mb);
+        idle.summed_mb = idle.summed_mb.max(after.0.resident_mb);
         idle.agent_cpu = idle.agent_cpu.max(share(after.0, before.0));
         idle.keepalived_cpu = idle.keepalived_cpu.max(share(after.1, before.1));
     }
     for node in group.bed.nodes() {
         let (_, agent) = Agents::processes(node)?;
-        let proportional = agent.iter().map(proportional_mb).sum::<Result<f64>>()?;
-        idle.proportional_mb = idle.proportional_mb.max(proportional);
+        idle.resident_mb = idle.resident_mb.max(resident_mb(&agent)?);
     }
     drop(group);
     drop(plane);
@@ -83,9 +82,14 @@ fn sum(processes: &[Running]) -> Result<Usage> {
     Ok(sum)
 }
 
-/// The memory of a process, of which it counts shared pages in part.
-fn proportional_mb(process: &Running) -> Result<f64> {
-    let path = format!("/proc/{}/smaps_rollup", process.pid);
-    let text = fs::read_to_string(&path).map_err(Error::io(format!("reading {path}")))?;
-    Ok(Usage::megabytes(&text, "Pss:"))
+/// The memory that processes of one program have together: what each has of its own, and the program itself once.
+fn resident_mb(processes: &[Running]) -> Result<f64> {
+    let (mut own, mut program) = (0.0, 0.0_f64);
+    for process in processes {
+        let path = format!("/proc/{}/status", process.pid);
+        let text = fs::read_to_string(&path).map_err(Error::io(format!("reading {path}")))?;
+        own += Usage::megabytes(&text, "RssAnon:") + Usage::megabytes(&text, "RssShmem:");
+        program = program.max(Usage::megabytes(&text, "RssFile:"));
+    }
+    Ok(own + program)
 }

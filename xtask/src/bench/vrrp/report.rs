@@ -152,10 +152,10 @@ pub(super) struct Idle {
     pub(super) slots: u8,
     pub(super) advert_millis: u32,
     pub(super) seconds: f64,
-    /// Of the node that uses most.
+    /// Of the node that uses most; what both processes of an agent share counts once.
     pub(super) resident_mb: f64,
-    /// The same without counting memory twice that several processes have together.
-    pub(super) proportional_mb: f64,
+    /// The same with what they share counted for each.
+    pub(super) summed_mb: f64,
     pub(super) agent_cpu: f64,
     pub(super) keepalived_cpu: f64,
     pub(super) busy: f64,
@@ -294,13 +294,13 @@ impl Idle {
     fn text(&self) -> String {
         format!(
             "idle for {:.0} s, {} slots, adverts of {} ms: agent and worker {:.1} MB resident \
-             ({:.1} MB without counting shared memory twice), {:.2} % of a processor; keepalived \
+             ({:.1} MB if what both share counts twice), {:.2} % of a processor; keepalived \
              {:.2} %; busy {}",
             self.seconds,
             self.slots,
             self.advert_millis,
             self.resident_mb,
-            self.proportional_mb,
+            self.summed_mb,
             self.agent_cpu * 100.0,
             self.keepalived_cpu * 100.0,
             percent(self.busy),
