@@ -1,6 +1,6 @@
 //! The nodes that adverts are sent to one by one, as the kernel reaches them.
 //!
-//! A kernel that asked in vain for the hardware address of another node asks again after a second. If a link was down
+//! A kernel that got no answer about the hardware address of another node asks again after a second. If a link was down
 //! for less than that, or a switch is not ready as soon as its port is up, the adverts of that second reach nobody, and
 //! a node that takes its addresses back holds them together with the one that it takes them from. So the worker asks
 //! more often for a while.

@@ -156,7 +156,7 @@ fn reserved(
         let addresses = wishes.addresses(service, group).to_vec();
         let announced = Announced { service: service.clone(), addresses };
         let member = member(world, &announced, &[]);
-        // The replaced operator gave one for the entry without an address, too.
+        // The replaced operator gave one even for an entry without an address.
         let balancer = world.cluster.services.get(service).and_then(|view| view.balancer.as_ref());
         let has_hostname = balancer.is_some_and(|balancer| balancer.ingress_has_hostname);
         let hostname = (member.spread && has_hostname).then(|| format!("{service}/"));

@@ -212,7 +212,7 @@ impl PlannerRig {
             Effect::CleanUp { .. } | Effect::Annotate { .. } | Effect::SetConditions { .. } => {
                 (Err(Failure::NotFound), None)
             }
-            // Without other writers no live read is needed, and nobody says which node carries an address.
+            // Without other writers no live read is needed, and nothing says which node carries an address.
             Effect::Claim { write: Write::Read { .. } | Write::Place { .. }, .. }
             | Effect::LookAtService { .. } => (Err(Failure::NotSent), None),
         }
