@@ -16,6 +16,10 @@ use serde_json::{Value, json};
 
 use crate::stage::{Arena, LONG};
 
+mod conformance;
+mod controlled;
+mod guide;
+mod hostile;
 mod leftovers;
 mod recorded;
 
@@ -257,6 +261,19 @@ impl Group {
                 && status.applied_nodes == Some(all)
                 && plan.instances.iter().all(|instance| instance.change.is_none());
             if is_known { Ok(plan) } else { Err(format!("{status:?}")) }
+        })
+        .await
+        .unwrap()
+    }
+}
+
+impl Group {
+    /// The same, until the plan that they have carried out is as it should be: a change of what all nodes agree on
+    /// begins only when all of them have reported.
+    async fn is_carried_out_with(&self, what: &str, test: impl Fn(&Plan) -> bool) -> Plan {
+        wait::until(format!("the nodes of {} to have {what}", self.name), LONG, async || {
+            let plan = self.is_carried_out().await;
+            if test(&plan) { Ok(plan) } else { Err(format!("{plan:?}")) }
         })
         .await
         .unwrap()

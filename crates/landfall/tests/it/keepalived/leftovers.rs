@@ -85,7 +85,7 @@ async fn only_what_the_original_left_of_groups_that_are_gone_is_removed() {
 
     let flags = [&["--leader-elect=false"], &WITH_GROUPS[..]].concat();
     let operator = arena.operator_with(&flags).await;
-    group.says("ReconcileSuccess", "True", "LastReconcileCycleSucceded", "").await;
+    group.says("Ready", "False", "NoNodes", "").await;
     is_gone(&arena, "rolebinding", "left/gone-prometheus-k8s").await;
     is_gone(&arena, "role", "left/gone-prometheus-k8s").await;
     let mut expected = before;
