@@ -39,7 +39,10 @@ async fn victims(name: &str, net: &'static str, spec: Value) -> Victims {
     good.create(external("first", &key, &[&first])).await;
     good.create(external("second", &key, &[&second, &third])).await;
     let names = ["first", "second"].map(|service| good.key(service));
-    let plan = group.serves(&[(&names[0], &[&first]), (&names[1], &[&second, &third])]).await;
+    group.serves(&[(&names[0], &[&first]), (&names[1], &[&second, &third])]).await;
+    // News of nodes and of Services come in any order.
+    let plan =
+        group.plans("both nodes", |plan| plan.nodes.len() == 2 && served(plan).len() == 2).await;
     let (evil, _) = tenant_of_groups(name).await;
     Victims { evil, net, group, operator, good: plan.instances }
 }

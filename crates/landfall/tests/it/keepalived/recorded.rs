@@ -374,3 +374,24 @@ async fn what_keepalived_operator_left_beside_prometheus(#[case] name: &str, #[c
 async fn what_keepalived_operator_left_without_prometheus(#[case] name: &str, #[case] fate: Fate) {
     taken_over(&arena(false).await, name, false, &fate).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_whose_secret_was_missing_is_served_once_it_is_there() {
+    let arena = arena(true).await;
+    let recording = recording("01-groups-only-secret-missing");
+    recording.replay(&arena.client).await.unwrap();
+    let flags = [&["--leader-elect=false"], &WITH_GROUPS[..]].concat();
+    let _operator = arena.operator_with(&flags).await;
+    let [plain, full] =
+        ["edge-vips/keepalivedgroup-plain", FULL].map(|key| Group::of(&arena.client, key));
+    plain.says("ReconcileError", "False", "LastReconcileCycleSucceded", "").await;
+    full.says("ReconcileError", "True", "LastReconcileCycleFailed", "Secret").await;
+    assert_eq!(plain.file().await, files(&recording)["edge-vips/keepalivedgroup-plain"]);
+    let all = recorded(&arena, "configmaps,daemonsets").await;
+    let of_full = all.into_keys().filter(|(_, key)| key == FULL).collect::<Vec<_>>();
+    assert_eq!(of_full, [], "nothing is made without the password");
+    let secret = ["-n", "edge-vips", "create", "secret", "generic", "vrrp-auth"];
+    arena.kubectl(&[&secret[..], &["--from-literal=password=correct1"]].concat()).await;
+    full.says("ReconcileError", "False", "LastReconcileCycleSucceded", "").await;
+    is_complete(&arena, FULL, true).await;
+}
