@@ -336,7 +336,8 @@ pub(crate) mod tests {
         assert_eq!(operator.lease_name, "landfall-operator");
         assert_eq!(operator.namespace, None);
         assert_eq!(operator.pod_uid, None);
-        assert_eq!(operator.controllers, [Controller::Services, Controller::Migration]);
+        let all = [Controller::Services, Controller::Migration, Controller::Keepalived];
+        assert_eq!(operator.controllers, all);
         assert_eq!(operator.orphan_grace, Duration::from_mins(5));
         assert_eq!(operator.repair, Repair::Fix);
 
