@@ -74,7 +74,7 @@ async fn keepalived_fails(kind: Kind, fate: Fate) {
         assert!(shown.contains(&address), "{address} in {shown}");
     }
     // Each instance has heard it, for a goodbye that cannot be understood is not counted. The process that is
-    // told of its parent's death may say it, too, before it is killed.
+    // told of its parent's death may say it as well before it is killed.
     let heard = heard(&other).await;
     assert!(heard.iter().all(|count| *count >= 1), "{heard:?}");
     let doubled = sampler.record().all_doubled(&["n1", "n2"]);

@@ -232,7 +232,7 @@ impl Agent {
         .await;
     }
 
-    /// Waits, and shows the log if that is in vain.
+    /// Waits, and shows the log if the time is over.
     pub(crate) async fn until<T, E: ToString>(
         &self,
         what: &str,

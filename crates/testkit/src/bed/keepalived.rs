@@ -111,7 +111,7 @@ impl Keepalived {
     }
 
     /// Everything that it tells about its instances as JSON. Without an instance it tells nothing, and this
-    /// waits in vain.
+    /// waits until its deadline.
     pub async fn dump(&self) -> Result<Vec<Value>> {
         let path = PathBuf::from(format!("/proc/{}/root", self.process.pid())).join(DUMP);
         // It writes in place: a file that parses is a whole one only if none was there before.

@@ -73,7 +73,7 @@ pub(super) struct Subject {
     generation: i64,
 }
 
-/// Who holds the address, and who comes next.
+/// The node that holds the address, and the node that comes next.
 pub(super) struct Turn {
     pub(super) first: String,
     pub(super) next: String,

@@ -440,7 +440,7 @@ async fn texts_that_look_like_other_things_stay_texts_and_go_with_their_field() 
         json!({ "example.com/number": "1", "kubectl.kubernetes.io/restartedAt": "now" });
     assert_eq!(template["metadata"]["annotations"], annotations);
     assert!(template["spec"]["priorityClassName"].is_null(), "{template}");
-    // Lines of the group, too.
+    // So are lines of the group.
     ground
         .group
         .edit(

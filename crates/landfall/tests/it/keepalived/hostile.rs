@@ -190,7 +190,7 @@ async fn addresses_that_are_not_a_tenants_are_never_announced_for_it() {
     let ids = victims.group.get().await.status.unwrap().router_ids;
     assert_eq!(ids.len(), 3, "a refused Service uses up no router ID: {ids:?}");
 
-    // The same without allowedRanges: the addresses of nodes and of the API server are nobody's.
+    // The same without allowedRanges: the addresses of nodes and of the API server are refused.
     let open = Group::make(
         &evil.client,
         "hostile-address-infra/open",

@@ -344,7 +344,7 @@ async fn what_keepalived_operator_left_beside_prometheus(#[case] name: &str, #[c
     taken_over(&arena(true).await, name, true, &fate).await;
 }
 
-// The address of one Service is another Service's, too, and only the older one keeps it.
+// Two Services have the same address, and only the older one keeps it.
 #[rstest]
 #[case::two_groups("11-no-podmonitor-two-groups", Fate {
     rewritten: &[TWO],
