@@ -11,10 +11,10 @@ mod watch;
 use std::env;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use landfall_testkit::bed;
+use landfall_testkit::{ControlPlane, bed};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cargo;
@@ -147,6 +147,12 @@ impl Signals {
             _ = self.terminate.recv() => {}
         }
     }
+}
+
+/// Applies a file, or all files of a folder.
+async fn apply(plane: &ControlPlane, path: &Path) -> Result<(), Error> {
+    plane.kubectl(&["apply", "--server-side", "-f", &path.to_string_lossy()]).await?;
+    Ok(())
 }
 
 async fn build_operator(release: bool) -> Result<PathBuf, Error> {

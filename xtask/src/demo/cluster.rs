@@ -25,7 +25,7 @@ use landfall_testkit::control_plane::client_from;
 use landfall_testkit::{Operator, wait};
 use tokio::time::{sleep_until, timeout};
 
-use super::samples::{self, Seal};
+use super::samples::{self, Seal, is, names};
 use super::show::Show;
 use super::watch::{self, Scope};
 use super::{Args, DEADLINE, End, NEW_KIND, Signals, build_operator};
@@ -213,14 +213,6 @@ async fn prepare(args: &Args, file: &Path, output: &Output) -> Result<Stage, sup
     Ok(Stage { client, file, run, namespaces, pools, services, account, missing_kinds, binary })
 }
 
-fn is(object: &DynamicObject, kind: &str) -> bool {
-    object.types.as_ref().is_some_and(|types| types.kind == kind)
-}
-
-fn names(objects: &[DynamicObject]) -> Vec<String> {
-    objects.iter().map(ResourceExt::name_any).collect()
-}
-
 /// Creates everything and shows the samples. Creating is never cut off, so that what was created is
 /// known; Ctrl-C is heard in between.
 async fn perform(
@@ -261,6 +253,10 @@ async fn perform(
         output.heading("samples from examples/demo");
         output.say("no nodes are shown: agents would have to run on those of the cluster");
         made.pools.create_all(stage.pools.clone(), output).await?;
+        let pools = names(&stage.pools);
+        let read =
+            async { Ok(samples::pools_read(&stage.client, &pools).await.map_err(Error::from)?) };
+        let Some(()) = signals.unless_received(read).await? else { return Ok(End::Asked) };
         for service in &stage.services {
             match made.services.create(service.clone(), output).await {
                 Err(error) if error.is_about_families() => {

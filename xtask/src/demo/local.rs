@@ -8,9 +8,10 @@ use landfall_testkit::{Assets, Bed, ControlPlane, Operator, Program, control_pla
 use tokio::time::{sleep_until, timeout};
 
 use super::nodes::Nodes;
+use super::samples::{self, is, names};
 use super::show::Show;
 use super::watch::{self, Scope};
-use super::{Args, DEADLINE, End, Error, NEW_KIND, blocking, build_operator, samples};
+use super::{Args, DEADLINE, End, Error, NEW_KIND, apply, blocking, build_operator};
 use crate::cargo::repository;
 use crate::output::{Output, seconds};
 
@@ -36,15 +37,19 @@ pub(super) async fn run(args: &Args, output: &Output) -> Result<End, Error> {
     };
 
     let (mut show, sender) = Show::new(samples, Some(&operator), output);
-    let watches = watch::run(Scope::whole(plane.admin_client().await?), sender);
+    let client = plane.admin_client().await?;
+    let watches = watch::run(Scope::whole(client.clone()), sender);
     let show = async {
         output.heading("samples from examples/demo");
-        let samples = samples::folder();
-        let samples = samples.to_string_lossy();
-        let flags = ["apply", "--server-side", "-f", &samples];
-        let has_nodes = nodes.is_some();
+        let mut pools = samples::objects()?;
+        pools.retain(|object| is(object, "IPGroup"));
+        let (pools, has_nodes) = (names(&pools), nodes.is_some());
         let apply = async {
-            plane.kubectl(&flags).await?;
+            let folder = samples::folder();
+            apply(&plane, &folder.join(samples::POOLS)).await?;
+            let read = samples::pools_read(&client, &pools).await;
+            read.map_err(landfall_testkit::Error::from)?;
+            apply(&plane, &folder).await?;
             if has_nodes { Nodes::apply_service(&plane).await } else { Ok(()) }
         };
         let next_steps = next_steps(&plane, &operator, has_nodes);
@@ -102,8 +107,7 @@ async fn install(plane: &ControlPlane, binary: &Path, output: &Output) -> Result
     plane.install_crds(&repository().join("deploy/crds")).await?;
     let installed = Instant::now();
     for rbac in ["rbac.yaml", "rbac-keepalived.yaml"] {
-        let rbac = repository().join("deploy").join(rbac);
-        plane.kubectl(&["apply", "--server-side", "-f", &rbac.to_string_lossy()]).await?;
+        apply(plane, &repository().join("deploy").join(rbac)).await?;
     }
 
     output.heading(format_args!("landfall operator, as ServiceAccount {NAMESPACE}/{ACCOUNT}"));

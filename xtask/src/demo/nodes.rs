@@ -7,7 +7,7 @@ use std::time::Duration;
 use landfall_testkit::bed::{Agents, Sampler};
 use landfall_testkit::{Bed, ControlPlane, Proxy};
 
-use super::{DEADLINE, Error};
+use super::{DEADLINE, Error, apply};
 use crate::cargo::repository;
 use crate::output::Output;
 
@@ -44,7 +44,7 @@ impl Nodes {
             .heading(format_args!("nodes n1, n2 and n3, and the group of {FOLDER}/10-group.yaml"));
         let bed = Bed::new().await?;
         bed.register(&plane.admin_client().await?, LABEL).await?;
-        apply(plane, "10-group.yaml").await?;
+        apply(plane, &repository().join(FOLDER).join("10-group.yaml")).await?;
         let proxy = bed.proxy(plane).await?;
         let mut agents = Agents::of_group(binary, GROUP, plane, &proxy).await?;
         bed.nodes().iter().try_for_each(|node| agents.start(node))?;
@@ -53,7 +53,7 @@ impl Nodes {
 
     /// Creates the Service whose address they hold.
     pub(super) async fn apply_service(plane: &ControlPlane) -> Result<(), Error> {
-        apply(plane, "20-service.yaml").await
+        apply(plane, &repository().join(FOLDER).join("20-service.yaml")).await
     }
 
     /// Switches the holder of an address off, and waits until another node holds it.
@@ -73,10 +73,4 @@ impl Nodes {
         node.power_on().await?;
         Ok(self.agents.start(node)?)
     }
-}
-
-async fn apply(plane: &ControlPlane, file: &str) -> Result<(), Error> {
-    let path = repository().join(FOLDER).join(file);
-    plane.kubectl(&["apply", "--server-side", "-f", &path.to_string_lossy()]).await?;
-    Ok(())
 }

@@ -4,9 +4,13 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use kube::api::DynamicObject;
+use kube::{Api, Client, ResourceExt};
+use landfall_api::IPGroup;
 use landfall_ipam::Reason;
+use landfall_testkit::wait;
 use serde_json::json;
 
+use super::DEADLINE;
 use crate::cargo::repository;
 
 /// A Service and what it should have.
@@ -62,6 +66,9 @@ pub(super) fn floating() -> Sample {
     Sample { service: "front/proxy".to_owned(), expected }
 }
 
+/// The pools among the samples.
+pub(super) const POOLS: &str = "10-pools.yaml";
+
 /// Where the samples lie.
 pub(super) fn folder() -> PathBuf {
     repository().join("examples/demo")
@@ -92,6 +99,35 @@ pub(super) fn objects() -> Result<Vec<DynamicObject>, Error> {
         }
     }
     Ok(objects)
+}
+
+pub(super) fn is(object: &DynamicObject, kind: &str) -> bool {
+    object.types.as_ref().is_some_and(|types| types.kind == kind)
+}
+
+pub(super) fn names(objects: &[DynamicObject]) -> Vec<String> {
+    objects.iter().map(ResourceExt::name_any).collect()
+}
+
+/// Waits until the operator has read these pools. It hears of pools and Services on watches of their
+/// own: of a Service that comes before a pool it may find that another pool has an address for it.
+pub(super) async fn pools_read(client: &Client, pools: &[String]) -> Result<(), wait::TimedOut> {
+    let api: Api<IPGroup> = Api::all(client.clone());
+    wait::until(
+        format!("the operator to read IPGroups {}", pools.join(", ")),
+        DEADLINE,
+        async || {
+            for pool in pools {
+                let found = api.get(pool).await.map_err(|error| error.to_string())?;
+                let read = found.status.as_ref().and_then(|status| status.observed_generation);
+                if read != found.metadata.generation {
+                    return Err(format!("IPGroup {pool} has no status of its generation"));
+                }
+            }
+            Ok(())
+        },
+    )
+    .await
 }
 
 /// How samples are kept apart from everything else in a cluster.
@@ -141,13 +177,7 @@ impl Seal {
 mod tests {
     use std::collections::BTreeSet;
 
-    use kube::ResourceExt as _;
-
     use super::*;
-
-    fn is(object: &DynamicObject, kind: &str) -> bool {
-        object.types.as_ref().unwrap().kind == kind
-    }
 
     #[test]
     fn every_service_of_the_demo_has_an_expectation() {

@@ -278,7 +278,7 @@ async fn a_demo_leaves_the_pools_of_others_to_their_operator() {
     let story = async {
         let demo = cluster.demo(&[]);
         demo.says("that operator serves the samples, so none is started").await;
-        demo.says("created Service landfall-demo-shop/typo").await;
+        demo.says("created IPGroup landfall-demo-payments").await;
         demo.process.signal(Signal::SIGINT).unwrap();
         demo.succeeds().await
     };
@@ -287,6 +287,7 @@ async fn a_demo_leaves_the_pools_of_others_to_their_operator() {
         log = story => log,
     };
     assert!(!log.contains("landfall-demo-system"), "no operator of its own: {log}");
+    assert!(!log.contains("created Service"), "their operator has read no pool: {log}");
     assert_eq!(cluster.objects(&all).await, before, "{log}");
 
     leases.delete("landfall-operator", &DeleteParams::default()).await.unwrap();
