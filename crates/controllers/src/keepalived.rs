@@ -17,6 +17,7 @@ mod found;
 mod handover;
 mod leftovers;
 mod members;
+mod membership;
 mod moves;
 mod notices;
 mod password;

@@ -27,7 +27,7 @@ pub mod router_ids;
 pub use self::{
     order::{preference, priority, slot_of},
     plan::{
-        Change, FORMAT, Form, Instance, Leaving, Node, NodeIndex, PasswordFrom, Plan, Preempt,
-        Step, Transport, Version, password_name,
+        Change, Departing, FORMAT, Form, Instance, Leaving, Node, NodeIndex, PasswordFrom, Plan,
+        Preempt, Step, Transport, Version, password_name,
     },
 };

@@ -47,6 +47,24 @@ pub struct Plan {
     /// let them go.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub leaving: BTreeMap<IpAddr, Leaving>,
+    /// Addresses of nodes that a node with an older plan sends no unicast adverts to, each with the generation of the
+    /// first plan that has it. Such a node hears no holder, and holds nothing until every node sends to it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub joining: BTreeMap<IpAddr, i64>,
+    /// Addresses that nodes no longer have in this plan, and that a node with an older plan may still send unicast
+    /// adverts from. They are heard until that node has let its instances go.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub departing: BTreeMap<IpAddr, Departing>,
+}
+
+/// An address that a node of the group had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Departing {
+    /// The name of the node.
+    pub node: String,
+    /// The generation of the first plan without the address.
+    pub since: i64,
 }
 
 /// An address that an instance has given up.
@@ -266,6 +284,38 @@ impl Plan {
         forms.filter_map(|form| form.password.as_deref())
     }
 
+    /// Whether a node must stay in state FAULT, so that it cannot hold the addresses of an instance.
+    pub fn is_muted_on(&self, instance: &Instance, node: NodeIndex) -> bool {
+        instance.waits_for_holder_on(node)
+            || instance.is_kept_off(node)
+            || self.waits_for_peers(instance, node)
+    }
+
+    /// Whether other nodes may send a node no adverts of an instance yet.
+    pub fn waits_for_peers(&self, instance: &Instance, node: NodeIndex) -> bool {
+        let form = instance.form_on(node);
+        let own = || form.address_of(self.node(node)?);
+        form.transport == Transport::Unicast
+            && own().is_some_and(|address| self.joining.contains_key(&address))
+    }
+
+    /// The addresses that a node sends the adverts of a form to and hears them from, if they go to each node by itself.
+    /// Without a node, those of all.
+    pub fn peers<'a>(
+        &'a self,
+        form: &'a Form,
+        node: Option<&'a Node>,
+    ) -> impl Iterator<Item = IpAddr> + 'a {
+        let is_other = move |name: &str| node.is_none_or(|node| node.name != name);
+        let members = self.nodes.iter().filter(move |other| is_other(&other.name));
+        let members = members.filter_map(|other| form.address_of(other));
+        let departing = self.departing.iter().filter(move |(address, one)| {
+            is_other(&one.node)
+                && form.advertised.first().is_some_and(|like| like.is_ipv4() == address.is_ipv4())
+        });
+        members.chain(departing.map(|(address, _)| *address))
+    }
+
     /// The group's own name, without its namespace.
     pub fn group_name(&self) -> &str {
         self.group.split_once('/').map_or(self.group.as_str(), |(_, name)| name)
@@ -279,11 +329,6 @@ impl Instance {
             Some(change) if !change.is_new_on(node) => &change.before,
             Some(_) | None => &self.form,
         }
-    }
-
-    /// Whether a node must stay in state FAULT, so that it cannot hold the addresses.
-    pub fn is_muted_on(&self, node: NodeIndex) -> bool {
-        self.waits_for_holder_on(node) || self.is_kept_off(node)
     }
 
     /// Whether a node stays in state FAULT because of a change that another node goes first with.
@@ -310,7 +355,17 @@ impl Instance {
     /// The addresses that serve Services.
     pub fn served(&self) -> impl Iterator<Item = IpAddr> {
         let advertised = (!self.form.anchor).then_some(&self.form.advertised);
-        advertised.into_iter().flatten().chain(&self.excluded).copied()
+        // While the form changes, an address may be in both lists.
+        let excluded =
+            self.excluded.iter().filter(|address| !self.form.advertised.contains(address));
+        advertised.into_iter().flatten().chain(excluded).copied()
+    }
+}
+
+impl Form {
+    /// The address of a node that adverts are sent from, and to if they go to each node by itself.
+    pub fn address_of(&self, node: &Node) -> Option<IpAddr> {
+        self.advertised.first().and_then(|first| node.address_like(*first))
     }
 }
 

@@ -11,8 +11,8 @@ use alloc::{
 };
 use core::net::IpAddr;
 
+use crate::order::priority;
 use crate::plan::{Form, Instance, NodeIndex, Plan, Preempt, Transport, Version};
-use crate::{order::priority, plan::Node};
 
 /// As much of a password as the protocol carries.
 pub const PASSWORD_BYTES: usize = 8;
@@ -108,7 +108,7 @@ pub fn render_for_all(plan: &Plan, password: Option<&str>) -> Result<String, Err
             file.authentication(password)?;
         }
         if form.transport == Transport::Unicast {
-            file.peers(form, plan.nodes.iter());
+            file.peers(plan.peers(form, None));
         }
         file.addresses(form, instance);
         file.lines(&instance.lines);
@@ -282,13 +282,13 @@ impl File {
         }
         if form.transport == Transport::Unicast {
             let own = plan.node(node).ok_or_else(|| Error::NodeUnknown(instance.name.clone()))?;
-            let source = form.advertised.first().and_then(|first| own.address_like(*first));
-            let source = source
+            let source = form
+                .address_of(own)
                 .ok_or_else(|| Error::AddressMissing(instance.name.clone(), family_name(form)))?;
             self.line(&["unicast_src_ip", &source.to_string()]);
             // Without peers keepalived would fall back to multicast.
             self.line(&["unicast_fault_no_peer"]);
-            self.peers(form, plan.nodes.iter().filter(|node| node.name != own.name));
+            self.peers(plan.peers(form, Some(own)));
         }
         self.open(&["track_file"]);
         self.line(&[&track_name(instance)]);
@@ -312,13 +312,10 @@ impl File {
         Ok(())
     }
 
-    fn peers<'a>(&mut self, form: &Form, nodes: impl Iterator<Item = &'a Node>) {
+    fn peers(&mut self, peers: impl Iterator<Item = IpAddr>) {
         self.open(&["unicast_peer"]);
-        for node in nodes {
-            let like = form.advertised.first();
-            if let Some(address) = like.and_then(|first| node.address_like(*first)) {
-                self.line(&[&address.to_string()]);
-            }
+        for address in peers {
+            self.line(&[&address.to_string()]);
         }
         self.close();
     }

@@ -19,9 +19,6 @@ pub(super) fn farewells(
     let instances = plan.instances.iter().map(|instance| {
         let form = instance.form_on(index);
         let is_unicast = form.transport == Transport::Unicast;
-        let like = form.advertised.first().copied().filter(|_| is_unicast);
-        let others = plan.nodes.iter().filter(|other| other.name != own.name);
-        let peers = |like: IpAddr| others.filter_map(|other| other.address_like(like)).collect();
         let group = || other_group(plan, form.advertised.first()?);
         let password = form.password.as_ref().and_then(|name| passwords.get(name));
         Farewell {
@@ -29,8 +26,12 @@ pub(super) fn farewells(
             router_id: instance.router_id,
             form: form.clone(),
             interface: device.to_owned(),
-            source: like.and_then(|like| own.address_like(like)),
-            peers: like.map_or_else(|| group().into_iter().collect(), peers),
+            source: form.address_of(own).filter(|_| is_unicast),
+            peers: if is_unicast {
+                plan.peers(form, Some(own)).collect()
+            } else {
+                group().into_iter().collect()
+            },
             password: password.and_then(|text| usable_password(text).ok()).map(str::to_owned),
         }
     });

@@ -70,10 +70,7 @@ impl Search {
 pub(super) fn of(plan: &Plan, node: NodeIndex) -> BTreeSet<IpAddr> {
     let forms = plan.instances.iter().map(|instance| instance.form_on(node));
     let unicast = forms.filter(|form| form.transport == Transport::Unicast);
-    let firsts = unicast.filter_map(|form| form.advertised.first());
-    let others = (0..).zip(&plan.nodes).filter(|(index, _)| *index != node);
-    let others: Vec<_> = others.map(|(_, other)| other).collect();
-    firsts.flat_map(|first| others.iter().filter_map(|other| other.address_like(*first))).collect()
+    unicast.flat_map(|form| plan.peers(form, plan.node(node))).collect()
 }
 
 #[cfg(test)]

@@ -49,5 +49,7 @@ pub(super) fn plan(instances: Vec<Instance>) -> Plan {
         ],
         instances,
         leaving: [].into(),
+        joining: [].into(),
+        departing: [].into(),
     }
 }

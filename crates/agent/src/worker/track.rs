@@ -18,7 +18,8 @@ pub(super) fn mutes(plan: &Plan, node: NodeIndex, ipv6_is_usable: bool, ended: &
     let instances = plan.instances.iter().map(|instance| {
         let waits = instance.waits_for_holder_on(node) && !ended.contains(&instance.name);
         let lacks_ipv6 = !ipv6_is_usable && adverts_are_v6(instance, node);
-        (instance.router_id, waits || lacks_ipv6 || instance.is_kept_off(node))
+        let is_alone = plan.waits_for_peers(instance, node);
+        (instance.router_id, waits || lacks_ipv6 || is_alone || instance.is_kept_off(node))
     });
     instances.collect()
 }

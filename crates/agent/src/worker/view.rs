@@ -48,7 +48,7 @@ impl View {
             Health::Down(error) => return Some(error.clone()),
         }
         let Some(Running { plan, node: Some(node) }) = &self.running else { return None };
-        let wanted = plan.instances.iter().filter(|instance| !instance.is_muted_on(*node));
+        let wanted = plan.instances.iter().filter(|instance| !plan.is_muted_on(instance, *node));
         let waiting: Vec<_> =
             wanted.filter(|it| !self.is_settled(it)).map(|it| it.name.as_str()).collect();
         let (first, rest) = waiting.split_first()?;

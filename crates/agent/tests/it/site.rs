@@ -67,6 +67,8 @@ pub(crate) fn plan(bed: &Bed, kind: Kind, instances: u8) -> Plan {
         nodes: bed.nodes().iter().map(node).collect(),
         instances: (0..instances).map(|number| instance(kind, number)).collect(),
         leaving: BTreeMap::new(),
+        joining: BTreeMap::new(),
+        departing: BTreeMap::new(),
     }
 }
 

@@ -5,10 +5,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     time::Duration,
 };
 
-use landfall_api::keepalived_group::{GroupNode, GuardStep, InstanceState, KeepalivedGroupStatus};
+use landfall_api::keepalived_group::{
+    GroupNode, GuardStep, InstanceReport, InstanceState, KeepalivedGroupStatus,
+};
 use landfall_vrrp::{Change, Form, Instance, NodeIndex, Plan, Step};
 
 /// How long a step waits for a node that reports nothing.
@@ -27,20 +30,65 @@ pub(super) struct Nodes<'a> {
 impl Nodes<'_> {
     /// The nodes of a plan that have not carried out this generation, unless they were waited for long enough.
     pub(super) fn behind(&self, plan: Option<&Plan>, generation: i64) -> BTreeSet<String> {
-        if (self.waited)(generation) >= PATIENCE {
-            return BTreeSet::new();
-        }
+        let is_over = self.is_over(generation);
         let is_behind = |node: &&landfall_vrrp::Node| match self.report(&node.name) {
-            Some(report) => report.generation.is_none_or(|reported| reported < generation),
+            Some(report) if report.generation.is_some_and(|reported| reported >= generation) => {
+                false
+            }
+            // An agent that says why it cannot carry a plan out is not silent, and may hold what it held.
+            Some(report) if is_over => {
+                let holds = |one: &InstanceReport| one.state == InstanceState::Master;
+                let is_ready = self.ready.contains(node.name.as_str());
+                is_ready && report.last_error.is_some() && report.instances.iter().any(holds)
+            }
+            Some(_) => true,
             // Whatever runs there was not begun by us, unless the node is down.
-            None => self.ready.contains(node.name.as_str()),
+            None => !is_over && self.ready.contains(node.name.as_str()),
         };
         let nodes = plan.into_iter().flat_map(|plan| &plan.nodes);
         nodes.filter(is_behind).map(|node| node.name.clone()).collect()
     }
 
+    /// Whether the nodes were waited for long enough since this generation.
+    pub(super) fn is_over(&self, generation: i64) -> bool {
+        (self.waited)(generation) >= PATIENCE
+    }
+
+    /// Whether a node has reported that it runs this generation or a later one.
+    pub(super) fn runs(&self, node: &str, generation: i64) -> bool {
+        let reported = self.report(node).and_then(|report| report.generation);
+        reported.is_some_and(|reported| reported >= generation)
+    }
+
     fn report(&self, node: &str) -> Option<&GroupNode> {
         self.status.nodes.iter().find(|report| report.node == node)
+    }
+
+    /// The node of a plan that holds an instance, as far as reports of nodes that are well say.
+    fn master(&self, plan: &Plan, instance: &str) -> Option<NodeIndex> {
+        let masters = self.status.nodes.iter().filter(|report| {
+            self.ready.contains(report.node.as_str())
+                && report.state_of(instance) == InstanceState::Master
+        });
+        // Of several, the one that became it last.
+        let since = |report: &&GroupNode| {
+            let found = report.instances.iter().find(|one| one.name == instance);
+            found.map(|one| one.since.0)
+        };
+        let masters =
+            masters.filter_map(|report| Some((since(&report), plan.node_index(&report.node)?)));
+        masters.max().map(|(_, node)| node)
+    }
+
+    /// The node that goes first with a change: the one that holds the instance, or else the preferred one of those
+    /// that are well.
+    fn first(&self, plan: &Plan, instance: &Instance) -> Option<NodeIndex> {
+        let is_well = |index: &&NodeIndex| {
+            plan.node(**index).is_some_and(|node| self.ready.contains(node.name.as_str()))
+        };
+        let mut order = instance.order.iter();
+        let preferred = || order.clone().find(is_well).or_else(|| order.next()).copied();
+        self.master(plan, &instance.name).or_else(preferred)
     }
 }
 
@@ -74,10 +122,12 @@ pub(super) fn guard(
             (None, Some(form)) if before.is_none() => round.begin(instance, form),
             (None, _) => Progress::default(),
         };
-        if let Some(form) = progress.form {
-            instance.form = form;
-        }
+        let wanted = match progress.form {
+            Some(form) => std::mem::replace(&mut instance.form, form),
+            None => instance.form.clone(),
+        };
         instance.change = progress.change;
+        hold_meanwhile(instance, &wanted);
         silent.extend(progress.silent);
     }
     draft.instances = instances;
@@ -108,11 +158,19 @@ impl Round<'_> {
         let form = Some(old.form.clone());
         let holder = self.before.and_then(|plan| plan.node(change.holder));
         let holder = holder.and_then(|node| self.draft.node_index(&node.name));
-        let Some(holder) = holder.filter(|_| !self.is_given_up(change)) else {
-            return Progress { form, ..Progress::default() };
+        let Some(holder) = holder.filter(|holder| !self.is_given_up(instance, change, *holder))
+        else {
+            // Some nodes may use the one form and some the other. Those that use the new one have it from the last
+            // step, in which no node goes back.
+            let from = if change.step == Step::Others { &old.form } else { &change.before };
+            return Progress {
+                change: self.from_start(instance, from),
+                form,
+                ..Progress::default()
+            };
         };
         let waiting = self.waiting(&old.name, change, holder);
-        let is_over = waiting.is_empty() || (self.nodes.waited)(change.since) >= PATIENCE;
+        let is_over = waiting.is_empty() || self.nodes.is_over(change.since);
         let step = if is_over { next(change.step) } else { Some(change.step) };
         let since = if is_over { self.begins } else { change.since };
         let change = step.map(|step| Change { step, since, holder, ..change.clone() });
@@ -141,18 +199,13 @@ impl Round<'_> {
                 ..Progress::default()
             };
         }
-        let is_master =
-            |report: &&GroupNode| report.state_of(&instance.name) == InstanceState::Master;
-        let master = self.nodes.status.nodes.iter().find(is_master);
-        let master = master.and_then(|report| self.draft.node_index(&report.node));
-        let holder = master.or_else(|| instance.order.first().copied());
-        let change = holder.map(|holder| Change {
-            before: old.clone(),
-            holder,
-            step: Step::Mute,
-            since: self.begins,
-        });
-        Progress { change, ..Progress::default() }
+        Progress { change: self.from_start(instance, old), ..Progress::default() }
+    }
+
+    /// The first step of a change from a form, with the node that holds the instance now.
+    fn from_start(&self, instance: &Instance, before: &Form) -> Option<Change> {
+        let holder = self.nodes.first(self.draft, instance)?;
+        Some(Change { before: before.clone(), holder, step: Step::Mute, since: self.begins })
     }
 
     /// The nodes that have not carried out the present step.
@@ -173,12 +226,31 @@ impl Round<'_> {
         concerned.filter(|name| !self.nodes.report(name).is_some_and(done)).cloned().collect()
     }
 
-    /// Whether an agent has stopped waiting because the holder fell silent.
-    fn is_given_up(&self, change: &Change) -> bool {
+    /// Whether agents have stopped waiting because the holder fell silent, and another node holds the instance.
+    /// An agent does not say which instance that was about.
+    fn is_given_up(&self, instance: &Instance, change: &Change, holder: NodeIndex) -> bool {
         let reports = self.nodes.status.nodes.iter().filter_map(|report| report.guard.as_ref());
         let mut ended = reports.filter(|report| report.step == GuardStep::Ended);
         ended.any(|report| report.generation >= change.since)
+            && self.nodes.master(self.draft, &instance.name).is_some_and(|master| master != holder)
     }
+}
+
+/// Lets nodes hold every address of the form that is wanted although they do not use it yet.
+fn hold_meanwhile(instance: &mut Instance, wanted: &Form) {
+    if wanted.anchor {
+        return;
+    }
+    let before = instance.change.as_ref().map(|change| &change.before);
+    let is_everywhere = |address: &IpAddr| {
+        let mut forms = before.into_iter().chain([&instance.form]);
+        forms.all(|form| form.advertised.contains(address))
+    };
+    let missing = wanted.advertised.iter().filter(|address| !is_everywhere(address));
+    let missing: Vec<_> =
+        missing.filter(|address| !instance.excluded.contains(address)).copied().collect();
+    instance.excluded.extend(missing);
+    instance.excluded.sort_unstable();
 }
 
 /// The step after this one; `None` after the last.

@@ -21,6 +21,7 @@ use super::{
     change,
     handover::Others,
     members::{Announced, Wishes, World},
+    membership::{Membership, Moving},
 };
 use crate::{cluster::keepalived::GroupView, object::ObjectKey};
 
@@ -136,7 +137,10 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
             silent.extend(behind.flatten());
         }
         let leaving = others.leaving(&guarded.plan.instances);
-        Plan { leaving, ..guarded.plan }
+        let membership = Membership { before: known.plan, nodes: known.nodes };
+        let Moving { joining, departing, silent: unaware } = membership.moving(&guarded.plan);
+        silent.extend(unaware);
+        Plan { leaving, joining, departing, ..guarded.plan }
     });
     let (ids, without_id) = (assigned.ids, assigned.without);
     let lingering = others.lingering();
@@ -329,5 +333,7 @@ fn plan(known: &Known<'_>, nodes: Vec<Node>, instances: Vec<Instance>) -> Plan {
         nodes,
         instances,
         leaving: BTreeMap::new(),
+        joining: BTreeMap::new(),
+        departing: BTreeMap::new(),
     }
 }

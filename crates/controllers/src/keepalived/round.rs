@@ -115,7 +115,10 @@ impl<'a> Round<'a, '_> {
         let changes = |plan: &Plan| -> Vec<i64> {
             let changing = plan.instances.iter().filter_map(|instance| instance.change.as_ref());
             let leaving = plan.leaving.values().map(|one| one.since);
-            changing.map(|change| change.since).chain(leaving).collect()
+            let joining = plan.joining.values().copied();
+            let departing = plan.departing.values().map(|one| one.since);
+            let nodes = joining.chain(departing);
+            changing.map(|change| change.since).chain(leaving).chain(nodes).collect()
         };
         let steps = changes(&plan);
         self.progress.steps.retain(|since, _| steps.contains(since));

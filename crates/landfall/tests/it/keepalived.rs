@@ -283,10 +283,10 @@ impl Group {
 /// What the agents of all nodes report once they have carried a plan out.
 fn reports(plan: &Plan) -> Value {
     let holder = |instance: &Instance| {
-        instance.order.iter().find(|index| !instance.is_muted_on(**index)).copied()
+        instance.order.iter().find(|index| !plan.is_muted_on(instance, **index)).copied()
     };
     let state = |instance: &Instance, index: NodeIndex| {
-        let muted = instance.is_muted_on(index);
+        let muted = plan.is_muted_on(instance, index);
         let held = (holder(instance) == Some(index)).then_some("MASTER");
         if muted { Some("FAULT") } else { held }
     };

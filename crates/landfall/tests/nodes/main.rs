@@ -12,6 +12,8 @@ mod keepalived;
 #[cfg(test)]
 mod kube_proxy;
 #[cfg(test)]
+mod membership;
+#[cfg(test)]
 mod moves;
 #[cfg(test)]
 mod rolled;

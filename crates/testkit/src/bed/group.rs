@@ -110,6 +110,8 @@ impl Group {
             nodes: self.bed.nodes().iter().map(node).collect(),
             instances,
             leaving: BTreeMap::new(),
+            joining: BTreeMap::new(),
+            departing: BTreeMap::new(),
         }
     }
 

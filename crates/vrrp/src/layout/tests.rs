@@ -151,7 +151,7 @@ fn a_service_whose_state_is_its_own_shares_no_slot() {
     ];
     assert_eq!(held(&made), expected.into());
     assert!(made.iter().all(|instance| instance.form.anchor));
-    assert_eq!((made[2].is_muted_on(0), made[2].is_muted_on(1)), (true, false));
+    assert_eq!((made[2].is_kept_off(0), made[2].is_kept_off(1)), (true, false));
     assert_eq!(made[1].lines, ["track_src_ip"]);
 }
 

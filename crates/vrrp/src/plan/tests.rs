@@ -39,6 +39,8 @@ fn plan(addresses: &[&str], nodes: &[&str]) -> Plan {
         nodes: nodes.collect(),
         instances: vec![instance],
         leaving: BTreeMap::new(),
+        joining: BTreeMap::new(),
+        departing: BTreeMap::new(),
     }
 }
 
@@ -58,8 +60,9 @@ fn the_generation_of_an_instance_grows_only_when_it_gets_an_address() {
 
 #[test]
 fn a_change_is_carried_out_by_the_holder_first_while_the_others_are_muted() {
-    let mut instance = plan(&["192.0.2.1"], &["n1", "n2"]).instances.remove(0);
-    assert!(!instance.is_muted_on(0) && !instance.is_muted_on(1));
+    let plan = plan(&["192.0.2.1"], &["n1", "n2"]);
+    let mut instance = plan.instances[0].clone();
+    assert!(!plan.is_muted_on(&instance, 0) && !plan.is_muted_on(&instance, 1));
     let change = |step| Some(Change { before: form(Version::V2), holder: 1, step, since: 2 });
     for (step, forms) in [
         (Step::Mute, [Version::V2, Version::V2]),
@@ -68,15 +71,38 @@ fn a_change_is_carried_out_by_the_holder_first_while_the_others_are_muted() {
     ] {
         instance.change = change(step);
         assert_eq!([0, 1].map(|node| instance.form_on(node).version), forms, "{step:?}");
-        assert_eq!([0, 1].map(|node| instance.is_muted_on(node)), [true, false], "{step:?}");
+        assert_eq!([0, 1].map(|node| plan.is_muted_on(&instance, node)), [true, false], "{step:?}");
     }
 }
 
 #[test]
 fn an_instance_is_muted_where_no_endpoint_is_ready() {
-    let mut instance = plan(&["192.0.2.1"], &["n1", "n2"]).instances.remove(0);
+    let plan = plan(&["192.0.2.1"], &["n1", "n2"]);
+    let mut instance = plan.instances[0].clone();
     instance.only_on = Some(vec![1]);
-    assert_eq!([0, 1].map(|node| instance.is_muted_on(node)), [true, false]);
+    assert_eq!([0, 1].map(|node| plan.is_muted_on(&instance, node)), [true, false]);
+}
+
+#[test]
+fn a_unicast_instance_is_muted_on_a_node_that_others_may_not_send_to_yet() {
+    let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+    let mut plan = plan(&["192.0.2.1"], &["n1", "n2", "n3"]);
+    for (last, node) in (1..).zip(&mut plan.nodes) {
+        node.addresses = vec![address(last)];
+    }
+    plan.joining = [(address(2), 5)].into();
+    plan.departing = [(address(9), Departing { node: "n9".to_string(), since: 5 })].into();
+    plan.departing.insert(address(8), Departing { node: "n1".to_string(), since: 5 });
+    let muted = |plan: &Plan| [0, 1, 2].map(|node| plan.is_muted_on(&plan.instances[0], node));
+    assert_eq!(muted(&plan), [false; 3]);
+    plan.instances[0].form.transport = Transport::Unicast;
+    assert_eq!(muted(&plan), [false, true, false]);
+    // A node that leaves is heard until it has let go, and no node sends to an address that it had itself.
+    let form = &plan.instances[0].form;
+    let peers = |node: Option<&Node>| plan.peers(form, node).collect::<Vec<_>>();
+    assert_eq!(peers(plan.node(0)), [2, 3, 9].map(address));
+    assert_eq!(peers(plan.node(2)), [1, 2, 8, 9].map(address));
+    assert_eq!(peers(None), [1, 2, 3, 8, 9].map(address));
 }
 
 #[test]

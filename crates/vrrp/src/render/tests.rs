@@ -9,7 +9,7 @@ use self::arbitrary::{passwords, plans};
 use super::*;
 use crate::{
     conf,
-    plan::{Change, FORMAT, Step, password_name},
+    plan::{Change, FORMAT, Node, Step, password_name},
 };
 
 const RUN_DIR: &str = "/run/landfall";
@@ -65,6 +65,8 @@ fn plan(instances: Vec<Instance>) -> Plan {
         ],
         instances,
         leaving: BTreeMap::new(),
+        joining: BTreeMap::new(),
+        departing: BTreeMap::new(),
     }
 }
 

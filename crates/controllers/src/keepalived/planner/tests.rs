@@ -2,7 +2,9 @@
 
 mod announcing;
 mod changing;
+mod guarding;
 mod handing_over;
+mod membership;
 mod naming;
 mod serving;
 mod taking_over;
@@ -38,6 +40,7 @@ use crate::{
 
 const GROUP: &str = "infra/edge";
 const IMAGE: &str = "landfall:test";
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The planner, everything that the engine would lend it, and the objects of the API server.
 struct Rig {
@@ -407,7 +410,7 @@ impl Rig {
         };
         let holder = |instance: &Instance| {
             let mut able = instance.order.iter().filter(|index| running(index));
-            able.find(|index| !instance.is_muted_on(**index)).copied()
+            able.find(|index| !plan.is_muted_on(instance, **index)).copied()
         };
         let mut nodes = Vec::new();
         for (index, node) in (0..).zip(&plan.nodes) {
@@ -418,7 +421,7 @@ impl Rig {
                 continue;
             }
             let states = plan.instances.iter().filter_map(|instance| {
-                let state = if instance.is_muted_on(index) {
+                let state = if plan.is_muted_on(instance, index) {
                     "FAULT"
                 } else if holder(instance) == Some(index) {
                     "MASTER"

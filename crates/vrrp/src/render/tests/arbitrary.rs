@@ -45,6 +45,8 @@ pub(super) fn plans() -> impl Strategy<Value = Plan> {
             nodes: (1..=nodes).map(node).collect(),
             instances: (1..).zip(drafts).map(|(id, draft)| draft.finish(id, slots)).collect(),
             leaving: BTreeMap::new(),
+            joining: BTreeMap::new(),
+            departing: BTreeMap::new(),
         })
     })
 }

@@ -2,8 +2,6 @@
 
 use super::*;
 
-const SECOND: Duration = Duration::from_secs(1);
-
 /// A group of slots that announces `shop/web` at this address.
 fn serving() -> Rig {
     let mut rig = Rig::new();
