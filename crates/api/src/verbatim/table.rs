@@ -178,7 +178,7 @@ pub const OF_SERVICES: &[Keyword] = &[
     old(
         "advert_int",
         Takes::Whole(1, 40),
-        "Seconds between two adverts of its instances. In groups with `spec.vrrp` the group says it.",
+        "Seconds between two adverts of its instances. In groups with `spec.vrrp` that of the group applies.",
     ),
     keyword(
         "track_src_ip",
