@@ -117,7 +117,8 @@ pub struct IPGroupSpec {
     )]
     pub retain_for: Option<String>,
 
-    /// How the addresses of this pool are announced to the network. Not by Landfall when left out.
+    /// How the addresses of this pool are announced to the network. When left out, Landfall does not
+    /// announce them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announce: Option<Announce>,
 }
@@ -192,8 +193,8 @@ pub struct IPGroupStatus {
     #[serde(rename = "ipv6", default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<FamilyCount>,
 
-    /// How many Services the pool would serve but cannot, or that ask for one of its addresses in
-    /// vain.
+    /// How many Services wait for the pool: it would serve them but cannot, or they ask for one of
+    /// its addresses and do not get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<i64>,
 

@@ -93,13 +93,13 @@ pub struct KeepalivedGroupSpec {
     pub verbatim_config: Option<BTreeMap<String, String>>,
 
     /// Router IDs that are never used, for instance because other programs use them on the same
-    /// network. Numbers that are no router ID, which are 1 to 255, exclude nothing.
+    /// network. Numbers outside 1 to 255 are not router IDs and exclude nothing.
     #[serde(rename = "blacklistRouterIDs", default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub blacklist_router_ids: Option<Vec<i64>>,
 
-    /// Send adverts to each node of the group by itself, where the network does not carry multicast.
-    /// Defaults to `false`.
+    /// Send adverts to each node of the group individually, where the network does not carry
+    /// multicast. Defaults to `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unicast_enabled: Option<bool>,
 
@@ -146,8 +146,8 @@ pub struct KeepalivedGroupSpec {
 #[serde(rename_all = "camelCase")]
 pub struct Vrrp {
     /// The time between two adverts of a holder, from `30ms` to `40s` in steps of 10 ms. A dead
-    /// node's addresses are taken over after three and a bit of them. Below `100ms` a group carries at
-    /// most 1,000 addresses. Defaults to `100ms`.
+    /// node's addresses are taken over after a little more than three of them. Below `100ms` a group
+    /// carries at most 1,000 addresses. Defaults to `100ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(
@@ -172,7 +172,7 @@ pub struct Vrrp {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preempt: Option<bool>,
 
-    /// How long it waits before it does, in hours, minutes and seconds, such as `45s` or `5m`; at most
+    /// How long such a node waits before it does, in hours, minutes and seconds, such as `45s` or `5m`; at most
     /// 1000 seconds. Without effect unless `preempt` is set. Defaults to `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
@@ -248,7 +248,7 @@ impl KeepalivedGroupSpec {
         Some(PasswordSource { secret, key })
     }
 
-    /// Whether adverts go to each node by itself.
+    /// Whether adverts go to each node individually.
     pub fn unicast(&self) -> bool {
         self.unicast_enabled.unwrap_or(false)
     }

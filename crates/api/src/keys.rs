@@ -377,7 +377,7 @@ pub const WORDS: &[Word] = &[
         "`True` when the group cannot be carried out as it is written, with the error, else `False`. Known from keepalived-operator.",
     ),
     word(
-        "Pod, ConfigMap and PodMonitor label",
+        "Label of a group's pods and generated objects",
         LABEL_KEEPALIVED_GROUP,
         "Name of the `KeepalivedGroup` in the same namespace that the object belongs to.",
     ),

@@ -36,7 +36,8 @@ pub(super) fn file() -> File {
     }
     page.push(format!("\n{ORIGINAL}"));
     let verbs = cli.get_subcommands().filter(is_shown);
-    page.extend(verbs.flat_map(Command::get_arguments).flat_map(original_rows));
+    let own = verbs.flat_map(Command::get_arguments).filter(|arg| !arg.is_global_set());
+    page.extend(own.chain(cli.get_arguments()).flat_map(original_rows));
     let ignored: Vec<_> = Ignored::all().map(|flag| code(&format!("--{flag}"))).collect();
     page.push(format!(
         "\nAccepted without effect, and named in one line of the log: {}. Any other flag is an error.",

@@ -22,13 +22,13 @@ const PATH: &str = "docs/reference/metrics.md";
 
 const HEAD: &str = "# Metrics
 
-`landfall operator` serves them in the OpenMetrics text format under `/metrics` of its admin address.
+`landfall operator` serves these metrics in the OpenMetrics text format under `/metrics` of its admin address.
 Labels take values from closed lists and names of pools, so the number of series is bounded.
 
 Only the leader plans and calls, and only the leader shows the gauges of pools, of Services that wait and
 of open findings. An operator that stands by shows `landfall_leader 0` and counters that do not grow. When the
 lead changes hands, two may show the gauges between one scrape and the next, so queries aggregate them as
-in [See what is full](../guides/watch-pools.md).
+in the [guide](../guides/watch-pools.md).
 
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |";

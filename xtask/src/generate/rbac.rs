@@ -198,38 +198,48 @@ fn cluster_binding(account: Account, about: &Role) -> Value {
 
 /// The roles that extend the built-in roles of users of a namespace.
 fn for_users() -> [Value; 2] {
-    let view = Rule {
-        groups: &["paas.org"],
-        resources: &["groupsegmentmappings", "ipgroups", "ips", "virtualips"],
-        verbs: &["get", "list", "watch"],
-        names: &[],
-    };
+    let read = &["get", "list", "watch"];
+    let view = [
+        Rule {
+            groups: &["paas.org"],
+            resources: &["groupsegmentmappings", "ipgroups", "ips", "virtualips"],
+            verbs: read,
+            names: &[],
+        },
+        // Conditions and events of Services refer to the status of the group.
+        Rule {
+            groups: &["redhatcop.redhat.io"],
+            resources: &["keepalivedgroups"],
+            verbs: read,
+            names: &[],
+        },
+    ];
     // To ask for a migration, and to delete migrated ones. New ones are not made.
-    let edit = Rule {
+    let edit = [Rule {
         groups: &["paas.org"],
         resources: &["virtualips"],
         verbs: &["delete", "patch", "update"],
         names: &[],
-    };
+    }];
     [
         (
             VIEW,
             "view",
-            "For people who may look at a namespace: to see pools and the holders of addresses.",
-            view,
+            "For people who may look at a namespace: to see pools, the holders of addresses, and keepalived groups.",
+            &view[..],
         ),
         (
             EDIT,
             "edit",
             "For people who may change a namespace: to migrate and delete its VirtualIPs.",
-            edit,
+            &edit[..],
         ),
     ]
-    .map(|(name, label, purpose, rule)| {
+    .map(|(name, label, purpose, rules)| {
         let mut metadata = metadata(name, None, label, purpose);
         let aggregate = format!("rbac.authorization.k8s.io/aggregate-to-{label}");
         metadata["labels"][aggregate] = json!("true");
-        role("ClusterRole", &metadata, &[rule])
+        role("ClusterRole", &metadata, rules)
     })
 }
 

@@ -220,9 +220,9 @@ fn all_words() -> String {
     );
     page.push("\n## How much is read\n".to_owned());
     page.push(
-        "Of a list that a user writes on a Service no more than this is read, so that a Service costs \
-         little memory whatever is on it. Beyond it the condition says `Unparseable`; of \
-         `spec.externalIPs` and finalizers the rest is passed over.\n"
+        "Lists that users write on a Service are read up to these limits, so that a Service costs little \
+         memory whatever is on it. Beyond a limit the condition says `Unparseable`; of `spec.externalIPs` \
+         and finalizers the rest is ignored.\n"
             .to_owned(),
     );
     page.extend(["| list | at most |".to_owned(), "| --- | --- |".to_owned()]);

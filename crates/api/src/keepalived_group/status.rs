@@ -28,7 +28,7 @@ pub struct KeepalivedGroupStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
 
-    /// How many nodes run this generation.
+    /// How many nodes run the current `generation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_nodes: Option<i64>,
 
@@ -112,7 +112,7 @@ pub struct GroupNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardReport>,
 
-    /// Why the agent could not do the last thing that it tried. Left out when it could.
+    /// Why the agent's last attempt failed. Left out when it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub last_error: Option<String>,

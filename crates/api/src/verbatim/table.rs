@@ -140,12 +140,16 @@ pub const OF_GROUPS: &[Keyword] = &[
         Takes::Whole(10_000, 10_000_000),
         "Microseconds that it may then run without a pause.",
     ),
-    keyword("vrrp_netlink_cmd_rcv_bufs", Takes::Whole(1, 1 << 30), "Bytes of a receive buffer."),
+    keyword(
+        "vrrp_netlink_cmd_rcv_bufs",
+        Takes::Whole(1, 1 << 30),
+        "Bytes of the receive buffer for answers to netlink commands.",
+    ),
     keyword("vrrp_netlink_cmd_rcv_bufs_force", Takes::Switch, "Lets it exceed the system's limit."),
     keyword(
         "vrrp_netlink_monitor_rcv_bufs",
         Takes::Whole(1, 1 << 30),
-        "Bytes of another receive buffer.",
+        "Bytes of the receive buffer for netlink notifications.",
     ),
     keyword(
         "vrrp_netlink_monitor_rcv_bufs_force",
@@ -155,9 +159,13 @@ pub const OF_GROUPS: &[Keyword] = &[
     keyword(
         "vrrp_rx_bufs_policy",
         Takes::Word(&["MTU", "ADVERT"]),
-        "By what the receive buffers of sockets are measured.",
+        "The unit in which receive buffers of sockets are measured: the MTU, or the size of an advert.",
     ),
-    keyword("vrrp_rx_bufs_multiplier", Takes::Whole(1, 1000), "How many times that they hold."),
+    keyword(
+        "vrrp_rx_bufs_multiplier",
+        Takes::Whole(1, 1000),
+        "Size of the receive buffers as a multiple of it.",
+    ),
 ];
 
 /// What a Service may set, in its own instances.
@@ -170,7 +178,7 @@ pub const OF_SERVICES: &[Keyword] = &[
     old(
         "advert_int",
         Takes::Whole(1, 40),
-        "Seconds between two adverts of its instances. In groups with `spec.vrrp` the group says it.",
+        "Seconds between two adverts of its instances. In groups with `spec.vrrp` that of the group applies.",
     ),
     keyword(
         "track_src_ip",

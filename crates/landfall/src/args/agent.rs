@@ -19,7 +19,7 @@ pub struct Agent {
     #[arg(long, env = "LANDFALL_NODE", value_name = "NAME")]
     pub node: String,
 
-    /// Folder for what the agent remembers, of its own and the same after each restart
+    /// Directory for the agent's state, used by no other program and kept across restarts
     #[arg(long, env = "LANDFALL_RUN_DIR", value_name = "DIR", default_value = "/run/landfall")]
     pub run_dir: PathBuf,
 

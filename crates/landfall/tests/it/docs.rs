@@ -213,4 +213,13 @@ fn every_reason_has_its_place_in_the_troubleshooting_page() {
     for word in words {
         assert!(page.contains(&format!("\n## {word}\n")), "{word}");
     }
+    let (_, groups) = reasons.split_once("\n## Conditions of keepalived groups\n").unwrap();
+    let rows = groups.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").nth(1));
+    let words: Vec<_> = rows.filter(|cell| cell.starts_with('`')).collect();
+    assert!(words.len() > 5, "{words:?}");
+    let section = page.split("\n## ").find(|part| part.starts_with("What a KeepalivedGroup says"));
+    let section = section.unwrap();
+    for word in words {
+        assert!(section.contains(word), "{word}");
+    }
 }
