@@ -98,8 +98,8 @@ impl HolderEntry {
 pub(crate) enum Tenure {
     /// These; none while a reservation keeps the address.
     Held(Vec<HolderEntry>),
-    /// Holders of a kind that this version does not know, described for people. Such a claim counts as
-    /// taken and is never touched.
+    /// Holders of a kind, a use, or a reservation for a kind that this version does not know, described
+    /// for people. Such a claim counts as taken, is never judged and never touched.
     Other(String),
     /// No readable holder, though the claim takes an address. Never touched.
     Nobody(String),
@@ -152,8 +152,8 @@ pub(crate) struct Claim {
     pub addr: IpAddr,
     pub uid: Arc<str>,
     pub version: Version,
-    /// The use that the address is taken for.
-    pub purpose: Use,
+    /// The use that the address is taken for; `None` if this version does not know the word.
+    pub purpose: Option<Use>,
     pub pool: Option<PoolName>,
     pub reserved: Option<Reservation>,
     pub tenure: Tenure,
@@ -173,7 +173,7 @@ impl Claim {
             addr,
             uid: "".into(),
             version: Version::default(),
-            purpose,
+            purpose: Some(purpose),
             pool,
             reserved: None,
             tenure: Tenure::Held(vec![holder]),
@@ -204,8 +204,8 @@ impl Claim {
     /// Whether the address is taken for a use that no Service can make of it.
     pub(crate) const fn has_another_use(&self) -> bool {
         match self.purpose {
-            Use::LoadBalancer | Use::Reserved => false,
-            Use::Egress | Use::Floating => true,
+            Some(Use::LoadBalancer | Use::Reserved) => false,
+            Some(Use::Egress | Use::Floating) | None => true,
         }
     }
 
@@ -229,10 +229,9 @@ impl Claim {
 
     /// A description of its reservation, with the use of the address if that is another one.
     pub(crate) fn with_use(&self, reservation: impl fmt::Display) -> String {
-        if self.has_another_use() {
-            format!("{reservation} with use {}", self.purpose.as_str())
-        } else {
-            reservation.to_string()
+        match self.purpose.filter(|_| self.has_another_use()) {
+            Some(purpose) => format!("{reservation} with use {}", purpose.as_str()),
+            None => reservation.to_string(),
         }
     }
 
@@ -251,10 +250,11 @@ impl fmt::Display for Claim {
                 f.write_str(&self.with_use(reservation))
             }
             (Tenure::Held(holders), _) if holders.is_empty() => match self.purpose {
-                Use::Reserved => f.write_str("a reservation for no namespace"),
-                Use::LoadBalancer | Use::Egress | Use::Floating => {
-                    write!(f, "an IP object for {} that names no holder", self.purpose.as_str())
+                Some(Use::Reserved) => f.write_str("a reservation for no namespace"),
+                Some(purpose @ (Use::LoadBalancer | Use::Egress | Use::Floating)) => {
+                    write!(f, "an IP object for {} that names no holder", purpose.as_str())
                 }
+                None => f.write_str("an IP object that names no holder"),
             },
             (Tenure::Held(holders), _) => {
                 let names: Vec<_> =

@@ -259,7 +259,7 @@ fn a_claim_of_another_use_keeps_its_use_when_its_holder_goes() {
     ] {
         let claim = Claim::new(ip(1), purpose, None, namespace.clone());
         let kept = Then::Reserve(reservation.clone()).leaves(&claim, &namespace).unwrap();
-        assert_eq!((kept.purpose, kept.waits_for()), (left, Some(&reservation)));
+        assert_eq!((kept.purpose, kept.waits_for()), (Some(left), Some(&reservation)));
     }
 }
 

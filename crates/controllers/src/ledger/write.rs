@@ -109,7 +109,7 @@ impl Then {
             Self::Free => None,
             Self::Reserve(reservation) | Self::RetainIfGone(reservation) => Some(Claim {
                 // With another use it stays with the planner of that use.
-                purpose: if claim.has_another_use() { claim.purpose } else { Use::Reserved },
+                purpose: if claim.has_another_use() { claim.purpose } else { Some(Use::Reserved) },
                 reserved: Some(reservation.clone()),
                 ..claim.held_by(Vec::new())
             }),

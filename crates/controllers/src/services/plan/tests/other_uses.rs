@@ -1,9 +1,11 @@
 //! Claims with another use than that of Services, whichever namespace they are reserved for.
 
+use kube::core::DeserializeGuard;
 use landfall_api::{Quota, Use};
+use serde_json::json;
 
 use super::*;
-use crate::ledger::Tenure;
+use crate::ledger::{Tenure, object};
 
 const OTHERS: [Use; 2] = [Use::Egress, Use::Floating];
 
@@ -12,7 +14,7 @@ fn claimed(sim: &mut Sim, purpose: Use, reserved: Option<Reservation>) -> Claim 
     let pool = Some(PoolName::new("IPGroup/a"));
     sim.cluster.hold(ip("10.0.0.0"), Vec::new());
     let claim = sim.cluster.claims[&ip("10.0.0.0")].clone();
-    sim.cluster.put_claim(Claim { purpose, pool, reserved, ..claim })
+    sim.cluster.put_claim(Claim { purpose: Some(purpose), pool, reserved, ..claim })
 }
 
 /// A reservation for a namespace or one of its Services, without a kind.
@@ -111,5 +113,37 @@ fn a_claim_of_another_use_without_a_holder_is_no_finding_and_stays() {
             assert_eq!(reason, if claim.reserved.is_some() { "Reserved" } else { "TakenBy" });
             assert_eq!(sim.cluster.claims[&ip("10.0.0.0")], claim);
         }
+    }
+}
+
+#[test]
+fn a_claim_with_words_of_another_version_is_taken_and_never_judged() {
+    let holder = json!({"kind": "Service", "namespace": "shop", "name": "gone"});
+    for spec in [
+        json!({"use": "Anycast"}),
+        json!({"use": "Anycast", "reservedFor": {"namespace": "shop"}}),
+        json!({"use": "Anycast", "holders": [holder.clone()]}),
+        json!({"reservedFor": {"kind": "Later", "namespace": "shop"}}),
+        json!({"use": "Reserved", "reservedFor": {
+            "kind": "Later", "namespace": "shop", "expires": "1970-01-01T00:00:01Z", "retained": true,
+        }}),
+        json!({"reservedFor": {"kind": "Later", "namespace": "shop"}, "holders": [holder]}),
+    ] {
+        let object = serde_json::from_value(json!({
+            "apiVersion": "paas.org/v1", "kind": "IP",
+            "metadata": {"name": "10.0.0.0"}, "spec": spec,
+        }));
+        let claim = object::read(&DeserializeGuard(Ok(object.unwrap()))).unwrap();
+        let mut sim = running(1);
+        let claim = sim.cluster.put_claim(claim);
+        sim.cluster.create_service("shop/any");
+        asks(&mut sim, "shop/asks");
+        sim.settle();
+        sim.pass_time(Duration::from_mins(11));
+        sim.settle();
+        assert_eq!(shown_by(&sim, "shop/any"), ["10.0.0.1"], "{spec}");
+        assert_eq!(condition_of(&sim, "shop/asks").1, "TakenBy", "{spec}");
+        assert!(sim.counted(0).values().all(|count| *count == 0), "{spec}: {:?}", sim.counted(0));
+        assert_eq!(sim.cluster.claims[&ip("10.0.0.0")], claim, "{spec}");
     }
 }
