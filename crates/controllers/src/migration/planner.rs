@@ -284,12 +284,12 @@ impl engine::Planner for Planner {
             // Neither a read nor the status that reports a refusal ends the refusal.
             Ok(_) if matches!(step, Step::Look { .. } | Step::Status { .. }) => {}
             Ok(_) => self.end_setback(&key),
-            Err(Failure::Refused(message) | Failure::Blocked(message)) => {
-                self.set_back(&key, Some(message.clone()), Duration::ZERO, lent.now);
-            }
             // Not sent, because we do not lead.
             Err(Failure::NotSent) => {}
-            Err(failure) => self.set_back(&key, None, failure.asked_to_wait(), lent.now),
+            Err(failure) => {
+                let message = failure.refusal().map(str::to_owned);
+                self.set_back(&key, message, failure.asked_to_wait(), lent.now);
+            }
         }
         if let Step::Status { event: Some(event), .. } = &step
             && result.is_ok()
