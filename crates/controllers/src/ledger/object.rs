@@ -130,7 +130,7 @@ fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
 /// A reservation; `None` if this version does not know the kind of holder that it is for.
 fn reservation(to: &ReservedFor) -> Option<Reservation> {
     Some(Reservation {
-        kind: to.kind.as_deref().map_or(Some(HolderKind::default()), HolderKind::read)?,
+        kind: to.kind.as_deref().map_or(Some(HolderKind::Service), HolderKind::read)?,
         namespace: to.namespace.clone(),
         name: to.name.clone(),
         expires: to.expires.as_ref().map(|time| time.0),

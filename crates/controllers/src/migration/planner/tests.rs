@@ -202,19 +202,19 @@ fn a_step_that_writes_a_claim_carries_the_call_that_the_ledger_waits_for() {
     let mut vip = vip(5);
     for version in 7..20 {
         let [effect] = &rig.plan(now(1))[..] else { panic!("one step") };
-        match &effect.step {
-            Step::Status { status, .. } => vip.status = status.clone(),
-            Step::Finalizers { finalizers, .. } => vip.finalizers.clone_from(finalizers),
-            Step::Take { claim } => {
-                assert_eq!(effect.write, Some(Write::Take { claim: claim.clone() }));
-                assert!(rig.shared.ledger.is_in_flight(claim.addr));
-                rig.report(effect.clone(), Err(Failure::Exists), now(1));
-                assert_eq!(rig.shared.ledger.next_due(), Some(now(1).uptime), "it is read");
-                return;
-            }
-            step => panic!("{step:?}"),
+        if let Step::Take { claim } = &effect.step {
+            assert_eq!(effect.write, Some(Write::Take { claim: claim.clone() }));
+            assert!(rig.shared.ledger.is_in_flight(claim.addr));
+            rig.report(effect.clone(), Err(Failure::Exists), now(1));
+            assert_eq!(rig.shared.ledger.next_due(), Some(now(1).uptime), "it is read");
+            return;
         }
         assert_eq!(effect.write, None);
+        if let Step::Status { status, .. } = &effect.step {
+            vip.status = status.clone();
+        } else if let Step::Finalizers { finalizers, .. } = &effect.step {
+            vip.finalizers.clone_from(finalizers);
+        }
         vip.version = Version(version);
         rig.report(effect.clone(), Ok(wrote(vip.clone())), now(1));
     }

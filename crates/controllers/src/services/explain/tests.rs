@@ -130,8 +130,10 @@ fn shares_as_before(sim: &mut Sim, key: &str, port: u16) {
     sim.cluster.hold(ip("10.0.0.1"), holders.into_iter().chain([holder]).collect());
 }
 
+type Story = fn(&mut Sim);
+
 /// Each reason of a Service that has what it wants, and how it arises.
-const HAS_ALL: [(&str, fn(&mut Sim)); 4] = [
+const HAS_ALL: [(&str, Story); 4] = [
     (ALLOCATED, |sim| web(sim, |_| {})),
     (OUTSIDE_POOL, |sim| {
         web(sim, |_| {});
