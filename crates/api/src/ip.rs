@@ -6,7 +6,6 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{HolderKind, keys};
@@ -74,9 +73,12 @@ pub struct IPSpec {
     )]
     pub address: Option<String>,
 
-    /// The purpose of the address, see [`Use`].
+    /// The purpose of the address. `LoadBalancer`: a Service shows it. `Egress`: traffic of a
+    /// namespace leaves the cluster with it. `Floating`: a cloud address that follows nodes.
+    /// `Reserved`: no holder has it yet, see `reservedFor`.
     #[serde(rename = "use", default, skip_serializing_if = "Option::is_none")]
-    pub use_: Option<Use>,
+    #[schemars(schema_with = "uses")]
+    pub use_: Option<String>,
 
     /// The pool the address was given from, kind and name, such as `IPGroup/dmz`. It stays when
     /// the pool is edited or deleted.
@@ -94,12 +96,8 @@ pub struct IPSpec {
     pub reserved_for: Option<ReservedFor>,
 }
 
-/// The purpose of the address. `LoadBalancer`: a Service shows it. `Egress`: traffic of a
-/// namespace leaves the cluster with it. `Floating`: a cloud address that follows nodes.
-/// `Reserved`: no holder has it yet, see `reservedFor`.
-#[derive(
-    Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
-)]
+/// The purpose of an address, as `use` in the spec of an `IP` names it.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Use {
     /// A Service of type `LoadBalancer` shows it.
     LoadBalancer,
@@ -265,6 +263,14 @@ pub struct IPStatus {
 }
 
 impl Use {
+    /// All purposes.
+    pub const ALL: [Self; 4] = [Self::LoadBalancer, Self::Egress, Self::Floating, Self::Reserved];
+
+    /// Reads a purpose; `None` if there is no such purpose.
+    pub fn read(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|purpose| purpose.as_str() == text)
+    }
+
     /// The word as it stands in `spec.use`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -274,6 +280,13 @@ impl Use {
             Self::Reserved => "Reserved",
         }
     }
+}
+
+fn uses(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "string",
+        "enum": Use::ALL.map(Use::as_str),
+    })
 }
 
 fn reserving_kinds(_: &mut schemars::SchemaGenerator) -> schemars::Schema {

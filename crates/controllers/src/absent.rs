@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{engine::Now, object::ObjectKey};
+use crate::{clock::Now, object::ObjectKey};
 
 #[derive(Debug, Default)]
 pub(crate) struct Absent {

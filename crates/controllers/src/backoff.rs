@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::Now;
+use crate::clock::Now;
 
 /// The wait after the first failure. Each failure after it doubles the wait.
 const FIRST: Duration = Duration::from_millis(250);

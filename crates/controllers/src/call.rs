@@ -54,6 +54,19 @@ impl Failure {
         }
     }
 
+    /// The API server's message, if it refused and will refuse again until something is changed.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Refused(message) | Self::Blocked(message) => Some(message),
+            Self::Exists
+            | Self::Conflict
+            | Self::NotFound
+            | Self::Throttled(_)
+            | Self::Unknown(_)
+            | Self::NotSent => None,
+        }
+    }
+
     /// How long the API server asked us to wait.
     pub(crate) const fn asked_to_wait(&self) -> Duration {
         match self {
@@ -171,5 +184,27 @@ fn append(text: &mut String, cause: &dyn Display) {
     if !text.contains(&cause) {
         text.push_str(": ");
         text.push_str(&cause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_refusal_carries_the_message_that_users_are_told() {
+        let text = || "no".to_owned();
+        for (failure, message) in [
+            (Failure::Refused(text()), Some("no")),
+            (Failure::Blocked(text()), Some("no")),
+            (Failure::Unknown(text()), None),
+            (Failure::Exists, None),
+            (Failure::Conflict, None),
+            (Failure::NotFound, None),
+            (Failure::Throttled(Duration::ZERO), None),
+            (Failure::NotSent, None),
+        ] {
+            assert_eq!(failure.refusal(), message, "{failure:?}");
+        }
     }
 }

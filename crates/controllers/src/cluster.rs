@@ -365,26 +365,9 @@ impl Cluster {
     }
 
     fn observe_service(&mut self, watched: Watched<ObjectKey, ServiceView>) -> Vec<Change> {
-        let watched = match watched {
-            Watched::Present(key, version, view) => {
-                let view = self.in_need(view);
-                if view.is_empty() {
-                    Watched::Gone(key, version)
-                } else {
-                    Watched::Present(key, version, view)
-                }
-            }
-            other @ (Watched::ListBegins
-            | Watched::ListEnds
-            | Watched::Unserved
-            | Watched::Gone(..)) => other,
-        };
-        let gone = match &watched {
-            Watched::Gone(key, _) => Some(key.clone()),
-            Watched::ListBegins | Watched::ListEnds | Watched::Unserved | Watched::Present(..) => {
-                None
-            }
-        };
+        let needed = |view| Some(self.in_need(view)).filter(|view| !view.is_empty());
+        let watched = watched.filter_map(needed);
+        let gone = if let Watched::Gone(key, _) = &watched { Some(key.clone()) } else { None };
         let changes = self.services.observe_only(watched);
         if let Some(key) = gone.filter(|_| changes.is_empty()) {
             return vec![Change::OtherService(key)];

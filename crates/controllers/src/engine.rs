@@ -23,6 +23,7 @@ use self::{
     any::{AnyCall, AnyPlan, Done},
     lanes::{Lanes, Next},
 };
+pub(crate) use crate::clock::Now;
 use crate::{
     announcements::Announcements,
     call::{self, Failure},
@@ -48,14 +49,6 @@ const STOP_GRACE: Duration = Duration::from_secs(4);
 const FAR_OFF: Duration = Duration::from_hours(1);
 /// How often a planner updates its gauges.
 const SHOW_INTERVAL: Duration = Duration::from_millis(500);
-
-/// The two clocks of a plan: one for people, one that never jumps.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
-    pub wall: Timestamp,
-    /// Time since the process started.
-    pub uptime: Duration,
-}
 
 /// One guarded, idempotent call in which everything is decided.
 pub(crate) trait Call: std::fmt::Debug + Send + Sync + 'static {

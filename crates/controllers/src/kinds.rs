@@ -120,6 +120,12 @@ pub fn both(one: Served, other: Served) -> (Served, impl Future<Output = ()>) {
     (Served { known }, joining)
 }
 
+/// Begins with some work when something is there for the first time.
+pub async fn from_first(mut there: Served, work: impl Future<Output = ()>) {
+    there.becomes(true).await;
+    work.await;
+}
+
 /// Runs `there` while the kind is served, and `absent` whenever it is not.
 ///
 /// Ends when either reports that the receiver is gone: `there` by ending, `absent` by an error.
@@ -255,6 +261,28 @@ mod tests {
         assert_eq!(both.now().now_or_never(), Some(false));
         drop(one);
         assert_eq!(joining.as_mut().now_or_never(), Some(()));
+    }
+
+    #[test]
+    fn what_begins_with_the_first_of_something_goes_on_without_it() {
+        let (any, are_any) = told();
+        let (steps, mut taken) = mpsc::channel(2);
+        let mut work = Box::pin(from_first(are_any, async {
+            for _ in 0..2 {
+                steps.send(()).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        }));
+        assert_eq!(work.as_mut().now_or_never(), None);
+        any.tell_first(false);
+        assert_eq!(work.as_mut().now_or_never(), None);
+        assert!(taken.try_recv().is_err(), "there is none");
+        any.tell(true);
+        assert_eq!(work.as_mut().now_or_never(), None);
+        assert_eq!(taken.try_recv(), Ok(()));
+        any.tell(false);
+        while work.as_mut().now_or_never().is_none() {}
+        assert_eq!(taken.try_recv(), Ok(()));
     }
 
     #[test]

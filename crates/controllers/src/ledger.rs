@@ -23,10 +23,12 @@ pub(crate) use self::{
     log::Reader,
     write::{Answer, Held, Live, LiveHolder, Then, Write, release},
 };
-use self::{external::Externals, in_flight::InFlight, index::Indexes, log::Log, place::Places};
+use self::{
+    due::Due, external::Externals, in_flight::InFlight, index::Indexes, log::Log, place::Places,
+};
 use crate::{
     backoff::Backoff,
-    engine::Now,
+    clock::Now,
     index::Index,
     object::ObjectKey,
     store::{Change as StoreChange, Put, Source, Store, Watched},
@@ -34,6 +36,7 @@ use crate::{
 
 mod claim;
 mod compare;
+mod due;
 mod external;
 mod foreign;
 mod in_flight;
@@ -90,7 +93,11 @@ struct Setback {
 pub(crate) struct Ledger {
     claims: Store<IpAddr, Claim>,
     in_flight: BTreeMap<IpAddr, InFlight>,
+    /// The live reads among them that are due.
+    reads: Due,
     setbacks: BTreeMap<IpAddr, Setback>,
+    /// The releases among them that may be tried again.
+    releases: Due,
     indexes: Indexes,
     /// All pools, and every address that is taken.
     pub(crate) book: Book,
@@ -181,6 +188,7 @@ impl Ledger {
         let facts = index::facts(before.as_ref(), self.in_flight.get(&addr));
         self.reindex(addr, &facts);
         self.setbacks.remove(&addr);
+        self.releases.set(addr, None);
         self.recheck_place(addr);
         self.tell(Change::Claim(addr, before));
         self.settle(addr);
@@ -315,9 +323,8 @@ impl Ledger {
 
     /// The uptime at which something is due.
     pub(crate) fn next_due(&self) -> Option<Duration> {
-        let reads = self.in_flight.values().filter_map(|entry| entry.phase.read_due());
-        let releases = self.setbacks.values().filter_map(|setback| setback.release?.until);
-        reads.chain(releases).chain(self.expiry_at).chain(self.next_place()).min()
+        let dues = [self.reads.next(), self.releases.next(), self.expiry_at, self.next_place()];
+        dues.into_iter().flatten().min()
     }
 
     /// Whether a release of an address failed and must wait.
@@ -328,20 +335,23 @@ impl Ledger {
 
     /// Tells of addresses whose release may be tried again from now on.
     fn end_release_delays(&mut self, now: Now) {
-        let delays = self.setbacks.iter_mut();
-        let ended = delays.filter_map(|(addr, setback)| {
-            let ended = setback.release.as_mut().is_some_and(|delay| delay.end(now));
-            ended.then_some(*addr)
-        });
-        for addr in ended.collect::<Vec<_>>() {
+        for addr in self.releases.take(now) {
+            let setback = self.setbacks.get_mut(&addr);
+            if let Some(delay) = setback.and_then(|setback| setback.release.as_mut()) {
+                delay.end(now);
+            }
             self.tell(Change::ReleaseDue(addr));
         }
     }
 
     /// Ends the delays of all releases that failed.
     fn retry_releases(&mut self) {
-        for delay in self.setbacks.values_mut().filter_map(|setback| setback.release.as_mut()) {
-            delay.until = delay.until.map(|_| Duration::ZERO);
+        for addr in self.releases.all() {
+            let setback = self.setbacks.get_mut(&addr);
+            if let Some(delay) = setback.and_then(|setback| setback.release.as_mut()) {
+                delay.until = Some(Duration::ZERO);
+            }
+            self.releases.set(addr, Some(Duration::ZERO));
         }
     }
 

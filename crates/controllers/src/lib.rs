@@ -5,6 +5,7 @@ mod announcements;
 mod backoff;
 pub mod blind;
 mod call;
+mod clock;
 mod cluster;
 mod engine;
 mod event;

@@ -17,6 +17,18 @@ pub struct Rule {
     pub names: &'static [&'static str],
 }
 
+impl Rule {
+    /// To watch the definitions of these kinds, which may not be installed.
+    pub(crate) const fn of_definitions(names: &'static [&'static str]) -> Self {
+        Self {
+            groups: &["apiextensions.k8s.io"],
+            resources: &["customresourcedefinitions"],
+            verbs: &["list", "watch"],
+            names,
+        }
+    }
+}
+
 /// Rules that are granted as a whole. Each role states its purpose, for the manifests and for the check
 /// whether an operator has the permissions it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

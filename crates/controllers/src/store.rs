@@ -23,10 +23,18 @@ pub(crate) enum Watched<K, V> {
 impl<K, V> Watched<K, V> {
     /// The same news with another view of the object.
     pub(crate) fn map<W>(self, view: impl FnOnce(V) -> W) -> Watched<K, W> {
+        self.filter_map(|value| Some(view(value)))
+    }
+
+    /// The same, where an object without such a view is not of the sort we keep.
+    pub(crate) fn filter_map<W>(self, view: impl FnOnce(V) -> Option<W>) -> Watched<K, W> {
         match self {
             Self::ListBegins => Watched::ListBegins,
             Self::ListEnds => Watched::ListEnds,
-            Self::Present(key, version, value) => Watched::Present(key, version, view(value)),
+            Self::Present(key, version, value) => match view(value) {
+                Some(value) => Watched::Present(key, version, value),
+                None => Watched::Gone(key, version),
+            },
             Self::Gone(key, version) => Watched::Gone(key, version),
             Self::Unserved => Watched::Unserved,
         }
@@ -282,6 +290,20 @@ mod tests {
 
     fn v(version: u64) -> Version {
         Version(version)
+    }
+
+    #[test]
+    fn an_object_without_the_view_that_is_kept_counts_as_gone() {
+        let kept = |word: &'static str| Some(word.len()).filter(|length| *length > 1);
+        let seen = |watched: Watched<&'static str, &'static str>| {
+            format!("{:?}", watched.filter_map(kept))
+        };
+        assert_eq!(seen(Watched::Present("a", v(3), "long")), "Present(\"a\", Version(3), 4)");
+        assert_eq!(seen(Watched::Present("a", v(3), "s")), "Gone(\"a\", Version(3))");
+        assert_eq!(seen(Watched::Gone("a", v(3))), "Gone(\"a\", Version(3))");
+        assert_eq!(seen(Watched::ListBegins), "ListBegins");
+        assert_eq!(seen(Watched::ListEnds), "ListEnds");
+        assert_eq!(seen(Watched::Unserved), "Unserved");
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub(super) fn take(stage: &Stage, namespace: &str, seen: &Seen, index: u32) -> R
     };
     let spec = IPSpec {
         address: Some(address.clone()),
-        use_: Some(Use::LoadBalancer),
+        use_: Some(Use::LoadBalancer.as_str().to_owned()),
         pool: Some(stage.pool_name(namespace)),
         holders: vec![holder],
         reserved_for: None,

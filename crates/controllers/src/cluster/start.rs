@@ -76,6 +76,7 @@ pub(crate) fn watch_all(
             let served = if kind == ChildKind::PodMonitor {
                 let name = kinds::POD_MONITORS;
                 let (served, definition) = kinds::watch(client(), name, on_demand(name));
+                let definition = kinds::from_first(are_any.clone(), definition);
                 let (both, joining) = kinds::both(are_any.clone(), served);
                 all.push(Box::pin(async {
                     tokio::join!(definition, joining);

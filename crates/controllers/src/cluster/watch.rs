@@ -160,16 +160,7 @@ pub(crate) fn virtual_ip_news(event: Event<DeserializeGuard<VirtualIP>>) -> Vec<
         |object| object,
         |object| (ObjectKey::of(object.meta()), Version::of(object.meta())),
     );
-    vec![News::VirtualIps(match watched {
-        Watched::Present(key, version, object) => match virtual_ip::read(object) {
-            Some(view) => Watched::Present(key, version, view),
-            None => Watched::Gone(key, version),
-        },
-        Watched::ListBegins => Watched::ListBegins,
-        Watched::ListEnds => Watched::ListEnds,
-        Watched::Gone(key, version) => Watched::Gone(key, version),
-        Watched::Unserved => Watched::Unserved,
-    })]
+    vec![News::VirtualIps(watched.filter_map(virtual_ip::read))]
 }
 
 /// Watches mappings, while their kind is served.

@@ -191,8 +191,8 @@ impl World<'_> {
         let first = |candidates: &mut dyn Iterator<Item = &ObjectKey>| {
             candidates.min_by_key(|key| (self.created(key), (*key).clone())).cloned()
         };
-        if let Some(claim) = self.ledger.claim(address).filter(|claim| claim.waits_for().is_none())
-        {
+        let taken = |claim: &&Claim| claim.waits_for().is_none() || claim.has_another_use();
+        if let Some(claim) = self.ledger.claim(address).filter(taken) {
             if !holds(claim, service) {
                 return Err(Obstacle::AddressConflict(address, claim.to_string()));
             }

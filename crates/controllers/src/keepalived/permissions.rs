@@ -7,12 +7,7 @@ use crate::{
 
 /// Rules for the whole cluster that every operator has, to notice groups and to say what is wrong with them.
 pub const CLUSTER: &[Rule] = &[
-    Rule {
-        groups: &["apiextensions.k8s.io"],
-        resources: &["customresourcedefinitions"],
-        verbs: &["list", "watch"],
-        names: &[KEEPALIVED_GROUPS, POD_MONITORS],
-    },
+    Rule::of_definitions(&[KEEPALIVED_GROUPS, POD_MONITORS]),
     Rule {
         groups: &["redhatcop.redhat.io"],
         resources: &["keepalivedgroups"],

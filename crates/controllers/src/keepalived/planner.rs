@@ -299,17 +299,8 @@ impl engine::Planner for Planner {
             }
             (_, Err(failure)) => {
                 progress.hidden.remove(&part);
-                let wait = failure.asked_to_wait();
-                let message = match failure {
-                    Failure::Refused(message) | Failure::Blocked(message) => Some(message),
-                    Failure::Exists
-                    | Failure::Conflict
-                    | Failure::NotFound
-                    | Failure::Throttled(_)
-                    | Failure::Unknown(_)
-                    | Failure::NotSent => None,
-                };
-                progress.set_back(part, wait, message, now);
+                let message = failure.refusal().map(str::to_owned);
+                progress.set_back(part, failure.asked_to_wait(), message, now);
             }
         }
     }

@@ -98,8 +98,8 @@ impl HolderEntry {
 pub(crate) enum Tenure {
     /// These; none while a reservation keeps the address.
     Held(Vec<HolderEntry>),
-    /// Holders of a kind that this version does not know, described for people. Such a claim counts as
-    /// taken and is never touched.
+    /// Holders of a kind, a use, or a reservation for a kind that this version does not know, described
+    /// for people. Such a claim counts as taken, is never judged and never touched.
     Other(String),
     /// No readable holder, though the claim takes an address. Never touched.
     Nobody(String),
@@ -123,7 +123,7 @@ impl Reservation {
         (self.namespace.clone(), self.name.clone())
     }
 
-    pub(crate) fn is_for_service(&self, key: &ObjectKey) -> bool {
+    fn is_for_service(&self, key: &ObjectKey) -> bool {
         self.kind == HolderKind::Service
             && self.namespace == key.namespace()
             && self.name.as_ref().is_none_or(|name| name == key.name())
@@ -152,8 +152,8 @@ pub(crate) struct Claim {
     pub addr: IpAddr,
     pub uid: Arc<str>,
     pub version: Version,
-    /// The use that the address is taken for.
-    pub purpose: Use,
+    /// The use that the address is taken for; `None` if this version does not know the word.
+    pub purpose: Option<Use>,
     pub pool: Option<PoolName>,
     pub reserved: Option<Reservation>,
     pub tenure: Tenure,
@@ -173,7 +173,7 @@ impl Claim {
             addr,
             uid: "".into(),
             version: Version::default(),
-            purpose,
+            purpose: Some(purpose),
             pool,
             reserved: None,
             tenure: Tenure::Held(vec![holder]),
@@ -197,8 +197,23 @@ impl Claim {
     /// Whether this claim follows the rules of Services: it has no other kind of holder and no other
     /// use.
     pub(crate) fn is_of_services(&self) -> bool {
-        matches!(self.purpose, Use::LoadBalancer | Use::Reserved)
+        !self.has_another_use()
             && self.holders().iter().all(|holder| holder.kind == HolderKind::Service)
+    }
+
+    /// Whether the address is taken for a use that no Service can make of it.
+    pub(crate) const fn has_another_use(&self) -> bool {
+        match self.purpose {
+            Some(Use::LoadBalancer | Use::Reserved) => false,
+            Some(Use::Egress | Use::Floating) | None => true,
+        }
+    }
+
+    /// Whether it reserves its address for this Service. A claim with another use reserves it for none,
+    /// whichever namespace it names: kind `Service` is only what a reservation without a kind says.
+    pub(crate) fn is_reserved_for(&self, service: &ObjectKey) -> bool {
+        let kept = self.reserved.as_ref().filter(|_| !self.has_another_use());
+        kept.is_some_and(|kept| kept.is_for_service(service))
     }
 
     /// All its holders except this one.
@@ -212,6 +227,14 @@ impl Claim {
         self.reserved.as_ref().filter(|_| free)
     }
 
+    /// A description of its reservation, with the use of the address if that is another one.
+    pub(crate) fn with_use(&self, reservation: impl fmt::Display) -> String {
+        match self.purpose.filter(|_| self.has_another_use()) {
+            Some(purpose) => format!("{reservation} with use {}", purpose.as_str()),
+            None => reservation.to_string(),
+        }
+    }
+
     /// The claim with other holders.
     pub(crate) fn held_by(&self, holders: Vec<HolderEntry>) -> Self {
         Self { tenure: Tenure::Held(holders), ..self.clone() }
@@ -223,12 +246,15 @@ impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.tenure, &self.reserved) {
             (Tenure::Other(text) | Tenure::Nobody(text), _) => f.write_str(text),
-            (Tenure::Held(holders), Some(reservation)) if holders.is_empty() => reservation.fmt(f),
+            (Tenure::Held(holders), Some(reservation)) if holders.is_empty() => {
+                f.write_str(&self.with_use(reservation))
+            }
             (Tenure::Held(holders), _) if holders.is_empty() => match self.purpose {
-                Use::Reserved => f.write_str("a reservation for no namespace"),
-                Use::LoadBalancer | Use::Egress | Use::Floating => {
-                    write!(f, "an IP object for {} that names no holder", self.purpose.as_str())
+                Some(Use::Reserved) => f.write_str("a reservation for no namespace"),
+                Some(purpose @ (Use::LoadBalancer | Use::Egress | Use::Floating)) => {
+                    write!(f, "an IP object for {} that names no holder", purpose.as_str())
                 }
+                None => f.write_str("an IP object that names no holder"),
             },
             (Tenure::Held(holders), _) => {
                 let names: Vec<_> =

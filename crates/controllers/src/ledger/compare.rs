@@ -110,7 +110,7 @@ fn claim_fact(
                 id
             });
             // An administrator may reserve it for no holder at all.
-            let reserved = claim.reserved.is_some() || claim.purpose == Use::Reserved;
+            let reserved = claim.reserved.is_some() || claim.purpose == Some(Use::Reserved);
             Some(ClaimFact { addr, holders: ids.collect(), reserved })
         }
     }

@@ -11,7 +11,7 @@ use super::{
     index,
     write::{Answer, Then, Write},
 };
-use crate::{backoff::Backoff, call::Failure, engine::Now, object::Version};
+use crate::{backoff::Backoff, call::Failure, clock::Now, object::Version};
 
 /// The call that is in flight or due about the claim on an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,14 +138,15 @@ impl Ledger {
 
     /// Live reads that are due.
     pub(crate) fn read_due(&mut self, now: Now) -> Vec<Write> {
-        let claims = &self.claims;
-        let due = self.in_flight.iter_mut().filter_map(|(addr, entry)| {
-            entry.phase.read_due().filter(|at| *at <= now.uptime)?;
-            entry.phase = Phase::Reading;
-            let known = claims.get(addr).map(|claim| claim.version);
-            Some(Write::Read { addr: *addr, known })
-        });
-        due.collect()
+        let mut reads = Vec::new();
+        for addr in self.reads.take(now) {
+            if let Some(entry) = self.in_flight.get_mut(&addr) {
+                entry.phase = Phase::Reading;
+                let known = self.claims.get(&addr).map(|claim| claim.version);
+                reads.push(Write::Read { addr, known });
+            }
+        }
+        reads
     }
 
     /// Schedules a live read of the claim on an address. A holder may wait for the result.
@@ -352,7 +353,9 @@ impl Ledger {
     fn delay_release(&mut self, addr: IpAddr, wait: Duration, now: Now) {
         let release = &mut self.setbacks.entry(addr).or_default().release;
         let tries = release.map_or(0, |delay| delay.tries);
-        *release = Some(Backoff::after(tries, now).at_least(wait, now));
+        let delay = Backoff::after(tries, now).at_least(wait, now);
+        *release = Some(delay);
+        self.releases.set(addr, delay.until);
     }
 
     pub(super) fn begin(&mut self, addr: IpAddr, expected: Option<Claim>, phase: Phase) {
@@ -363,7 +366,9 @@ impl Ledger {
 
     fn replace(&mut self, addr: IpAddr, next: impl FnOnce(Option<InFlight>) -> Option<InFlight>) {
         let before = index::facts(self.claims.get(&addr), self.in_flight.get(&addr));
-        if let Some(next) = next(self.in_flight.remove(&addr)) {
+        let next = next(self.in_flight.remove(&addr));
+        self.reads.set(addr, next.as_ref().and_then(|entry| entry.phase.read_due()));
+        if let Some(next) = next {
             self.in_flight.insert(addr, next);
         }
         self.reindex(addr, &before);

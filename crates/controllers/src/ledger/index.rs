@@ -25,7 +25,7 @@ pub(super) struct Indexes {
     pub(super) given: Index<Quota, IpAddr>,
     /// Addresses with a holder that has a sharing key, or is about to have it.
     pub(super) sharing: Index<String, IpAddr>,
-    /// Addresses of a pool that wait for deleted holders of a namespace, by expiry.
+    /// Addresses of a pool that wait for deleted Services of a namespace, by expiry.
     pub(super) retained: Index<Quota, (Timestamp, IpAddr)>,
     /// Addresses without a holder that are reserved for one Service, or for any Service of a namespace.
     pub(super) kept: Index<(String, Option<String>), IpAddr>,
@@ -52,14 +52,15 @@ pub(super) fn facts(claim: Option<&Claim>, in_flight: Option<&InFlight>) -> Fact
         facts.held.extend(claim.holders().iter().map(HolderEntry::holder));
         if let Some(reservation) = claim.waits_for() {
             facts.expires = reservation.expires;
-            if reservation.kind == HolderKind::Service {
+            let for_services = reservation.kind == HolderKind::Service && !claim.has_another_use();
+            if for_services {
                 facts.kept = Some(reservation.whom());
             }
             let end = reservation.expires.filter(|_| reservation.retained);
             if let (Some(end), Some(pool)) = (end, &claim.pool) {
                 let quota = (pool.clone(), reservation.namespace.clone());
                 facts.given.push(quota.clone());
-                facts.retained = Some((quota, end));
+                facts.retained = Some((quota, end)).filter(|_| for_services);
             }
         }
     }

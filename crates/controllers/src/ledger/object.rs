@@ -27,16 +27,18 @@ pub(crate) fn read(object: &DeserializeGuard<IP>) -> Option<Claim> {
         Err(invalid) => (&invalid.metadata, Err(&invalid.error)),
     };
     let addr = name::parse(metadata.name.as_deref()?).ok()?;
-    let purpose = spec.ok().and_then(|spec| spec.use_).unwrap_or(Use::LoadBalancer);
-    let tenure = match spec {
-        Err(error) => Tenure::Nobody(format!("an IP object that cannot be read ({error})")),
-        Ok(spec) if !spec.holders.is_empty() => tenure(&spec.holders),
-        Ok(spec) if spec.reserved_for.is_some() => Tenure::Held(Vec::new()),
-        Ok(_) if purpose != Use::LoadBalancer => Tenure::Held(Vec::new()),
-        Ok(_) => legacy_tenure(metadata),
+    let purpose = spec.ok().and_then(|spec| spec.use_.as_deref());
+    let purpose = purpose.map_or(Some(Use::LoadBalancer), Use::read);
+    let tenure = match (spec, spec.ok().and_then(unknown)) {
+        (Err(error), _) => Tenure::Nobody(format!("an IP object that cannot be read ({error})")),
+        (Ok(_), Some(text)) => Tenure::Other(text),
+        (Ok(spec), None) if !spec.holders.is_empty() => tenure(&spec.holders),
+        (Ok(spec), None) if spec.reserved_for.is_some() => Tenure::Held(Vec::new()),
+        (Ok(_), None) if purpose != Some(Use::LoadBalancer) => Tenure::Held(Vec::new()),
+        (Ok(_), None) => legacy_tenure(metadata),
     };
     let status = object.0.as_ref().ok().and_then(|ip| ip.status.as_ref());
-    let reserved = spec.ok().and_then(|spec| spec.reserved_for.as_ref()).map(reservation);
+    let reserved = spec.ok().and_then(|spec| spec.reserved_for.as_ref()).and_then(reservation);
     let labelled = || label(metadata, LABEL_IPGROUP).map(|group| format!("{IPGROUP}/{group}"));
     let pool = spec.ok().and_then(|spec| spec.pool.clone()).or_else(labelled);
     Some(Claim {
@@ -58,14 +60,34 @@ fn tenure(holders: &[Holder]) -> Tenure {
     if entries.len() == holders.len() {
         return Tenure::Held(entries);
     }
-    let names: Vec<_> = holders
-        .iter()
-        .map(|holder| match &holder.namespace {
-            Some(namespace) => format!("{} {namespace}/{}", holder.kind, holder.name),
-            None => format!("{} {}", holder.kind, holder.name),
-        })
-        .collect();
-    Tenure::Other(names.join(", "))
+    Tenure::Other(names(holders))
+}
+
+/// A description of a claim with a use, or a reservation for a kind of holder, that this version does not know.
+/// Another version wrote it, and only that one knows what may be done with the address.
+fn unknown(spec: &IPSpec) -> Option<String> {
+    let purpose = spec.use_.as_deref().filter(|word| Use::read(word).is_none());
+    let kept = spec.reserved_for.as_ref().and_then(|kept| Some((kept, kept.kind.as_deref()?)));
+    let kept = kept.filter(|(_, kind)| HolderKind::read(kind).is_none());
+    let text = match (purpose, kept) {
+        (None, None) => return None,
+        (Some(word), _) => format!("an IP object for {word}"),
+        (None, Some((kept, kind))) => {
+            let whom = [kept.namespace.as_str(), kept.name.as_deref().unwrap_or("*")];
+            let whom: Vec<_> = whom.into_iter().filter(|part| !part.is_empty()).collect();
+            format!("a reservation for {kind} {}", whom.join("/"))
+        }
+    };
+    Some(if spec.holders.is_empty() { text } else { names(&spec.holders) })
+}
+
+/// All holders, for people.
+fn names(holders: &[Holder]) -> String {
+    let names = holders.iter().map(|holder| match &holder.namespace {
+        Some(namespace) => format!("{} {namespace}/{}", holder.kind, holder.name),
+        None => format!("{} {}", holder.kind, holder.name),
+    });
+    names.collect::<Vec<_>>().join(", ")
 }
 
 fn entry(holder: &Holder) -> Option<HolderEntry> {
@@ -105,14 +127,15 @@ fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
     }
 }
 
-fn reservation(to: &ReservedFor) -> Reservation {
-    Reservation {
-        kind: to.kind.as_deref().and_then(HolderKind::read).unwrap_or_default(),
+/// A reservation; `None` if this version does not know the kind of holder that it is for.
+fn reservation(to: &ReservedFor) -> Option<Reservation> {
+    Some(Reservation {
+        kind: to.kind.as_deref().map_or(Some(HolderKind::Service), HolderKind::read)?,
         namespace: to.namespace.clone(),
         name: to.name.clone(),
         expires: to.expires.as_ref().map(|time| time.0),
         retained: to.retained == Some(true),
-    }
+    })
 }
 
 /// A holder as it is written into a claim.
@@ -155,7 +178,7 @@ pub(crate) fn object(claim: &Claim) -> IP {
         &name::of(claim.addr),
         IPSpec {
             address: Some(claim.addr.to_string()),
-            use_: Some(claim.purpose),
+            use_: claim.purpose.map(|purpose| purpose.as_str().to_owned()),
             pool: claim.pool.as_ref().map(ToString::to_string),
             holders: claim.holders().iter().map(holder).collect(),
             reserved_for: claim.reserved.as_ref().map(reserved_for),
@@ -185,7 +208,7 @@ pub(crate) fn patch(claim: &Claim) -> Value {
         "metadata": {"labels": object(labels(claim)), "annotations": object(annotations(claim))},
         "spec": {
             "address": claim.addr,
-            "use": claim.purpose,
+            "use": claim.purpose.map(Use::as_str),
             "pool": claim.pool.as_ref().map(PoolName::as_str),
             "holders": Some(holders).filter(|holders| !holders.is_empty()),
             "reservedFor": claim.reserved.as_ref().map(reserved_for),

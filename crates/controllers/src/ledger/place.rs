@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Ledger, Phase, Write};
-use crate::{backoff::Backoff, engine::Now};
+use crate::{backoff::Backoff, clock::Now};
 
 /// How many of these writes are planned at once: they are for people to read, and others wait.
 const AT_ONCE: usize = 64;
@@ -18,7 +18,8 @@ const AT_ONCE: usize = 64;
 pub(super) struct Places {
     /// What planners told; `None` if no node does. Addresses of which none told anything stay as they are.
     told: BTreeMap<IpAddr, Option<Arc<str>>>,
-    /// Addresses whose claims may say something else.
+    /// Addresses whose claims may say something else. Each round walks them: they are only those that are
+    /// still to be compared or written.
     unsure: BTreeSet<IpAddr>,
     /// Addresses whose claims could not be written, and when to try again.
     delays: BTreeMap<IpAddr, Backoff>,

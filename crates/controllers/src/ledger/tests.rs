@@ -242,6 +242,28 @@ fn a_reservation_is_kept_for_its_service_until_it_ends() {
 }
 
 #[test]
+fn a_claim_of_another_use_keeps_its_use_when_its_holder_goes() {
+    let reservation = Reservation {
+        kind: HolderKind::Namespace,
+        namespace: "shop".to_owned(),
+        name: None,
+        expires: None,
+        retained: false,
+    };
+    let namespace = HolderEntry::new(HolderKind::Namespace, ObjectKey::cluster_scoped("shop"));
+    for (purpose, left) in [
+        (Use::LoadBalancer, Use::Reserved),
+        (Use::Reserved, Use::Reserved),
+        (Use::Egress, Use::Egress),
+        (Use::Floating, Use::Floating),
+    ] {
+        let claim = Claim::new(ip(1), purpose, None, namespace.clone());
+        let kept = Then::Reserve(reservation.clone()).leaves(&claim, &namespace).unwrap();
+        assert_eq!((kept.purpose, kept.waits_for()), (Some(left), Some(&reservation)));
+    }
+}
+
+#[test]
 fn what_another_kind_of_holder_has_is_taken_and_none_of_a_services() {
     let mut ledger = ledger();
     let node = HolderEntry::new(HolderKind::Node, ObjectKey::cluster_scoped("n1"));

@@ -108,7 +108,8 @@ impl Then {
             _ if !others.is_empty() => Some(claim.held_by(others)),
             Self::Free => None,
             Self::Reserve(reservation) | Self::RetainIfGone(reservation) => Some(Claim {
-                purpose: Use::Reserved,
+                // With another use it stays with the planner of that use.
+                purpose: if claim.has_another_use() { claim.purpose } else { Some(Use::Reserved) },
                 reserved: Some(reservation.clone()),
                 ..claim.held_by(Vec::new())
             }),

@@ -8,24 +8,23 @@ use landfall_api::{VirtualIP, VirtualIPStatus};
 use serde_json::{Value, json};
 
 use super::{
-    effect::{Answer, Services, Step},
+    effect::{Answer, Effect, Services, Step},
     world::is_clone,
 };
 use crate::{
     call::{Failure, creating, deleting, failure, found, guarded, patching},
     cluster::{Seen, service, virtual_ip},
     engine::Call as _,
-    ledger::{self, Claim, Held, Live, LiveHolder, Then, Write},
+    ledger::{self, Claim, Held, Live, LiveHolder, Then},
     object::ObjectKey,
 };
 
 /// Performs one step for a `VirtualIP` at the API server.
-pub(super) async fn apply(
-    client: &Client,
-    vip: &ObjectKey,
-    step: &Step,
-) -> Result<Answer, Failure> {
-    Applier { client }.call(vip, step).await
+pub(super) async fn apply(client: &Client, effect: &Effect) -> Result<Answer, Failure> {
+    match &effect.write {
+        Some(write) => write.perform(client).await.map(Answer::Ledger),
+        None => Applier { client }.call(&effect.vip, &effect.step).await,
+    }
 }
 
 struct Applier<'a> {
@@ -47,9 +46,9 @@ impl Applier<'_> {
                 let patch = guarded(*version, json!({"metadata": {"finalizers": finalizers}}));
                 updated(self.virtual_ips(vip).patch(vip.name(), &patching(), &patch).await)
             }
-            Step::Take { claim } => self.write(Write::Take { claim: claim.clone() }).await,
-            Step::Pass { claim } | Step::EndReservation { claim } => {
-                self.write(Write::Touch { claim: claim.clone() }).await
+            // The ledger alone makes calls about claims, and it made none of this step.
+            Step::Take { .. } | Step::Pass { .. } | Step::EndReservation { .. } => {
+                Err(Failure::NotSent)
             }
             Step::Release { claim, copy } => self.release(vip, claim, copy).await,
             Step::Copy { copy } => {
@@ -76,10 +75,6 @@ impl Applier<'_> {
                 written(self.services(key).patch(key.name(), &patching(), &patch).await)
             }
         }
-    }
-
-    async fn write(&self, write: Write) -> Result<Answer, Failure> {
-        write.perform(self.client).await.map(Answer::Ledger)
     }
 
     /// Reads a Service live, without `managedFields`, which are not used.

@@ -46,7 +46,9 @@ impl Claim {
     fn of_virtual_ip(&self) -> Option<&HolderEntry> {
         match &self.tenure {
             Tenure::Held(holders) => match holders.as_slice() {
-                [holder] if holder.kind == HolderKind::VirtualIp => Some(holder),
+                [holder] if holder.kind == HolderKind::VirtualIp && !self.has_another_use() => {
+                    Some(holder)
+                }
                 _ => None,
             },
             Tenure::Other(_) | Tenure::Nobody(_) => None,
@@ -78,9 +80,8 @@ impl Claim {
 
     /// Whether it is reserved for this Service by name and without an end, as a migration does.
     pub(super) fn is_kept_for(&self, service: &ObjectKey) -> bool {
-        self.reserved.as_ref().is_some_and(|kept| {
-            kept.expires.is_none() && kept.name.is_some() && kept.is_for_service(service)
-        })
+        let by_name = |kept: &Reservation| kept.expires.is_none() && kept.name.is_some();
+        self.is_reserved_for(service) && self.reserved.as_ref().is_some_and(by_name)
     }
 
     /// Whether only this Service has it or is to have it.

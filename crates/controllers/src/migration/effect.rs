@@ -22,6 +22,8 @@ use crate::{
 pub(super) struct Effect {
     pub vip: ObjectKey,
     pub step: Step,
+    /// The call that the ledger makes of the step, if that writes a claim and is no release.
+    pub write: Option<Write>,
 }
 
 /// One step of a `VirtualIP`.
@@ -83,7 +85,7 @@ impl Call for Effect {
     }
 
     async fn perform(&self, client: &Client) -> Result<Answer, Failure> {
-        apply(client, &self.vip, &self.step).await
+        apply(client, self).await
     }
 }
 
@@ -121,20 +123,13 @@ impl Step {
     }
 
     /// The address whose claim it writes.
-    pub(super) fn addr(&self) -> Option<IpAddr> {
-        let released = if let Self::Release { claim, .. } = self { Some(claim.addr) } else { None };
-        released.or_else(|| self.write().map(|write| write.addr()))
-    }
-
-    /// The write of a claim, unless it is a release.
-    pub(super) fn write(&self) -> Option<Write> {
+    pub(super) const fn addr(&self) -> Option<IpAddr> {
         match self {
-            Self::Take { claim } => Some(Write::Take { claim: claim.clone() }),
-            Self::Pass { claim } | Self::EndReservation { claim } => {
-                Some(Write::Touch { claim: claim.clone() })
-            }
+            Self::Take { claim }
+            | Self::Pass { claim }
+            | Self::EndReservation { claim }
+            | Self::Release { claim, .. } => Some(claim.addr),
             Self::Look { .. }
-            | Self::Release { .. }
             | Self::Status { .. }
             | Self::Finalizers { .. }
             | Self::Copy { .. }

@@ -8,12 +8,7 @@ use crate::{
 /// Rules for the whole cluster, on top of those of [`crate::services`]: to read the old kinds, and to
 /// write problems into their status.
 pub const CLUSTER: &[Rule] = &[
-    Rule {
-        groups: &["apiextensions.k8s.io"],
-        resources: &["customresourcedefinitions"],
-        verbs: &["list", "watch"],
-        names: &[MAPPINGS],
-    },
+    Rule::of_definitions(&[MAPPINGS]),
     Rule {
         groups: &["paas.org"],
         resources: &["virtualips"],

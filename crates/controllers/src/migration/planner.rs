@@ -269,7 +269,7 @@ impl engine::Planner for Planner {
     }
 
     fn reported(&mut self, lent: Lent<'_>, report: Report<Effect>, out: &mut Plan<Effect>) {
-        let Report { effect: Effect { vip: key, step }, result } = report;
+        let Report { effect: Effect { vip: key, step, write }, result } = report;
         let progress = self.progress.entry(key.clone()).or_default();
         let outdated = matches!(progress.stage, Stage::InFlight { outdated: true })
             || self.dirty.contains(&key);
@@ -284,19 +284,19 @@ impl engine::Planner for Planner {
             // Neither a read nor the status that reports a refusal ends the refusal.
             Ok(_) if matches!(step, Step::Look { .. } | Step::Status { .. }) => {}
             Ok(_) => self.end_setback(&key),
-            Err(Failure::Refused(message) | Failure::Blocked(message)) => {
-                self.set_back(&key, Some(message.clone()), Duration::ZERO, lent.now);
-            }
             // Not sent, because we do not lead.
             Err(Failure::NotSent) => {}
-            Err(failure) => self.set_back(&key, None, failure.asked_to_wait(), lent.now),
+            Err(failure) => {
+                let message = failure.refusal().map(str::to_owned);
+                self.set_back(&key, message, failure.asked_to_wait(), lent.now);
+            }
         }
         if let Step::Status { event: Some(event), .. } = &step
             && result.is_ok()
         {
             out.events.push((**event).clone());
         }
-        settle(lent.ledger, &step, result, lent.now);
+        settle(lent.ledger, &step, write.as_ref(), result, lent.now);
         let is_read = self
             .progress
             .get(&key)
@@ -339,10 +339,10 @@ impl engine::Planner for Planner {
             let step =
                 step.filter(|step| !step.addr().is_some_and(|addr| ledger.is_in_flight(addr)));
             if let Some(step) = step {
-                begin(ledger, &step);
+                let write = begin(ledger, &step);
                 self.progress.entry(key.clone()).or_default().stage =
                     Stage::InFlight { outdated: false };
-                out.effects.push(Effect { vip: key, step });
+                out.effects.push(Effect { vip: key, step, write });
             } else {
                 self.tidy(&key);
             }
@@ -360,29 +360,43 @@ fn address(vip: &VirtualIpView) -> Option<IpAddr> {
     vip.status.address().and_then(|text| text.parse().ok())
 }
 
-/// Marks the claim that a step writes as in flight.
-fn begin(ledger: &mut Ledger, step: &Step) {
-    match step.write() {
-        Some(Write::Take { claim }) => drop(ledger.take(claim)),
-        Some(Write::Touch { claim }) => drop(ledger.touch(claim)),
-        Some(Write::Expire { .. } | Write::Place { .. } | Write::Read { .. }) | None => {}
-    }
-    if let Step::Release { claim, .. } = step
-        && let Some(holder) = claim.holders().first()
-    {
-        ledger.give_up(claim, holder, &Then::Free);
+/// Marks the claim that a step writes as in flight; returns the ledger's call, unless it is a release.
+fn begin(ledger: &mut Ledger, step: &Step) -> Option<Write> {
+    match step {
+        Step::Take { claim } => Some(ledger.take(claim.clone())),
+        Step::Pass { claim } | Step::EndReservation { claim } => Some(ledger.touch(claim.clone())),
+        Step::Release { claim, .. } => {
+            if let Some(holder) = claim.holders().first() {
+                ledger.give_up(claim, holder, &Then::Free);
+            }
+            None
+        }
+        Step::Look { .. }
+        | Step::Status { .. }
+        | Step::Finalizers { .. }
+        | Step::Copy { .. }
+        | Step::Align { .. }
+        | Step::DropCopy { .. }
+        | Step::Convert { .. }
+        | Step::StopAsking { .. } => None,
     }
 }
 
 /// Tells the ledger the result of a step that wrote a claim.
-fn settle(ledger: &mut Ledger, step: &Step, result: Result<Answer, Failure>, now: Now) {
+fn settle(
+    ledger: &mut Ledger,
+    step: &Step,
+    write: Option<&Write>,
+    result: Result<Answer, Failure>,
+    now: Now,
+) {
     let result = match result {
         Ok(Answer::Ledger(answer)) => Ok(answer),
         Ok(Answer::Services(_) | Answer::Seen(_)) => return,
         Err(failure) => Err(failure),
     };
-    if let Some(write) = step.write() {
-        ledger.written(&write, None, result, now);
+    if let Some(write) = write {
+        ledger.written(write, None, result, now);
     } else if let Step::Release { claim, .. } = step {
         ledger.given_up(claim.addr, claim.version, result, now);
     }

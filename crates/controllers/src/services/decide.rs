@@ -432,7 +432,8 @@ fn may_join(world: World<'_>, claim: &Claim, service: &Balancer) -> Result<(), R
     if claim.services().is_empty() || service.terms.is_none() || full || !all_agree {
         return Err(Refusal::TakenBy(addr, claim.described(audience)));
     }
-    if let Some(kept) = claim.reserved.as_ref().filter(|kept| !kept.is_for_service(&service.key)) {
+    let reservation = claim.reserved.as_ref();
+    if let Some(kept) = reservation.filter(|_| !claim.is_reserved_for(&service.key)) {
         return Err(Refusal::Reserved(addr, audience.reservation(kept)));
     }
     let clash = claim.clash(service);

@@ -67,7 +67,7 @@ impl Claim {
     /// The holder of the address, for a refusal's text.
     pub(crate) fn described(&self, audience: Audience<'_>) -> String {
         if let Some(reservation) = self.waits_for() {
-            return audience.reservation(reservation);
+            return self.with_use(audience.reservation(reservation));
         }
         let is_readable = !matches!(self.tenure, Tenure::Nobody(_));
         if self.services().is_empty() {

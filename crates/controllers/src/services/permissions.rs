@@ -37,12 +37,7 @@ pub const CLUSTER: &[Rule] = &[
         verbs: &["list", "watch"],
         names: &[],
     },
-    Rule {
-        groups: &["apiextensions.k8s.io"],
-        resources: &["customresourcedefinitions"],
-        verbs: &["list", "watch"],
-        names: &[VIRTUAL_IPS],
-    },
+    Rule::of_definitions(&[VIRTUAL_IPS]),
     Rule { groups: &["events.k8s.io"], resources: &["events"], verbs: &["create"], names: &[] },
 ];
 

@@ -204,7 +204,7 @@ impl<'a> World<'a> {
         let left = claim.left_by_namesake(service);
         match &claim.reserved {
             Some(kept) if left || claim.waits_for().is_some() => {
-                kept.is_for_service(&service.key).then_some(kept.name.is_none())
+                claim.is_reserved_for(&service.key).then_some(kept.name.is_none())
             }
             None if left => self.retain_for(claim).map(|_| false),
             Some(_) | None => None,

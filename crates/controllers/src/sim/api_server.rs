@@ -406,7 +406,7 @@ impl ApiServer {
         if !self.claims.contains_key(&addr) {
             let reserved = Some(reservation);
             let claim = fixtures::claim_of(addr, &[]);
-            self.put_claim(Claim { purpose: Use::Reserved, reserved, ..claim });
+            self.put_claim(Claim { purpose: Some(Use::Reserved), reserved, ..claim });
         }
     }
 

@@ -62,7 +62,7 @@ pub(crate) fn claim_of(addr: IpAddr, services: &[&Balancer]) -> Claim {
         addr,
         uid: Arc::from(format!("uid-of-{addr}")),
         version: Version(1),
-        purpose: Use::LoadBalancer,
+        purpose: Some(Use::LoadBalancer),
         pool: None,
         reserved: None,
         tenure: Tenure::Held(services.iter().map(|service| holder_of(service)).collect()),

@@ -182,7 +182,7 @@ fn claim(addr: &str) -> IP {
     let holder = Holder { kind: "Namespace".into(), name: "shop".into(), ..Holder::default() };
     let spec = IPSpec {
         address: Some(addr.into()),
-        use_: Some(Use::Egress),
+        use_: Some(Use::Egress.as_str().into()),
         holders: vec![holder],
         ..IPSpec::default()
     };
@@ -191,7 +191,8 @@ fn claim(addr: &str) -> IP {
 
 fn reservation(addr: &str) -> IP {
     let to = ReservedFor { namespace: "shop".into(), ..ReservedFor::default() };
-    let spec = IPSpec { use_: Some(Use::Reserved), reserved_for: Some(to), ..IPSpec::default() };
+    let use_ = Some(Use::Reserved.as_str().into());
+    let spec = IPSpec { use_, reserved_for: Some(to), ..IPSpec::default() };
     IP::new(addr, spec)
 }
 

@@ -85,8 +85,8 @@ fn a_claim_survives_being_written_and_read() {
         service.clone(),
         service.held_by(Vec::new()),
         Claim { reserved: None, ..service.clone() },
-        Claim { purpose: Use::Floating, reserved: None, ..service.held_by(vec![node]) },
-        Claim { purpose: Use::Egress, reserved: None, ..service.held_by(vec![namespace]) },
+        Claim { purpose: Some(Use::Floating), reserved: None, ..service.held_by(vec![node]) },
+        Claim { purpose: Some(Use::Egress), reserved: None, ..service.held_by(vec![namespace]) },
     ] {
         assert_eq!(read(&DeserializeGuard(Ok(object(&claim)))).as_ref(), Some(&claim));
         assert_eq!(patched(&claim), claim);
@@ -147,6 +147,25 @@ fn a_claim_that_no_service_has_says_what_has_the_address() {
             "a reservation for Node n1",
         ),
         (json!({"holders": [{"kind": "Later", "name": "x"}]}), "Later x"),
+        (json!({"use": "Anycast"}), "an IP object for Anycast"),
+        (
+            json!({"use": "Anycast", "reservedFor": {"namespace": "shop"}}),
+            "an IP object for Anycast",
+        ),
+        (
+            json!({"reservedFor": {"kind": "Later", "namespace": "shop"}}),
+            "a reservation for Later shop/*",
+        ),
+        (
+            json!({"use": "Reserved", "reservedFor": {"kind": "Later", "name": "x"}}),
+            "a reservation for Later x",
+        ),
+        (
+            json!({"use": "Anycast", "holders": [
+                {"kind": "Service", "namespace": "shop", "name": "web"},
+            ]}),
+            "Service shop/web",
+        ),
         (json!({"holders": [{"kind": "Service", "name": "no-namespace"}]}), "Service no-namespace"),
         (json!({"holders": 5}), "an IP object that cannot be read"),
     ] {

@@ -190,6 +190,38 @@ fn what_failed_is_tried_later_and_what_was_refused_is_told_meanwhile() {
 }
 
 #[test]
+fn a_step_that_writes_a_claim_carries_the_call_that_the_ledger_waits_for() {
+    let mut rig = known(vip(5));
+    let mapping = serde_json::from_value(json!({
+        "apiVersion": "paas.org/v1", "kind": "GroupSegmentMapping",
+        "metadata": {"name": "g1", "resourceVersion": "6"},
+        "spec": {"keepalivedGroup": "g1", "segment": "10.0.0.0/29", "excludedIPs": ["10.0.0.0"]},
+    }));
+    let mapping = virtual_ip::read_mapping(&DeserializeGuard(Ok(mapping.unwrap())));
+    rig.hear(News::Mappings(Watched::Present(mapping.name.clone(), mapping.version, mapping)));
+    let mut vip = vip(5);
+    for version in 7..20 {
+        let [effect] = &rig.plan(now(1))[..] else { panic!("one step") };
+        if let Step::Take { claim } = &effect.step {
+            assert_eq!(effect.write, Some(Write::Take { claim: claim.clone() }));
+            assert!(rig.shared.ledger.is_in_flight(claim.addr));
+            rig.report(effect.clone(), Err(Failure::Exists), now(1));
+            assert_eq!(rig.shared.ledger.next_due(), Some(now(1).uptime), "it is read");
+            return;
+        }
+        assert_eq!(effect.write, None);
+        if let Step::Status { status, .. } = &effect.step {
+            vip.status = status.clone();
+        } else if let Step::Finalizers { finalizers, .. } = &effect.step {
+            vip.finalizers.clone_from(finalizers);
+        }
+        vip.version = Version(version);
+        rig.report(effect.clone(), Ok(wrote(vip.clone())), now(1));
+    }
+    panic!("nothing is taken");
+}
+
+#[test]
 fn the_answer_to_a_write_is_known_before_the_watch_tells() {
     let mut rig = known(vip(5));
     let [effect] = &rig.plan(now(1))[..] else { panic!("one step") };

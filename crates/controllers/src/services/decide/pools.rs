@@ -6,12 +6,9 @@ use kube::core::{Selector, SelectorExt as _};
 use landfall_ipam::{PoolName, Refusal, Verdict};
 
 use super::{super::world::World, Takes, may_be_given};
-use crate::{
-    cluster::{
-        pool::{PoolView, Rank},
-        service::{Balancer, Place},
-    },
-    ledger::Claim,
+use crate::cluster::{
+    pool::{PoolView, Rank},
+    service::{Balancer, Place},
 };
 
 /// A pool to ask; one that the Service asks for may not exist.
@@ -141,9 +138,9 @@ pub(super) fn specific(
     takes: &Takes,
 ) -> Result<Grant, Refusal> {
     let audience = world.audience(service);
-    let reservation = world.claim(addr).and_then(Claim::waits_for);
-    if let Some(reservation) = reservation.filter(|kept| !kept.is_for_service(&service.key)) {
-        return Err(Refusal::Reserved(addr, audience.reservation(reservation)));
+    let reservation = world.claim(addr).filter(|claim| claim.waits_for().is_some());
+    if let Some(claim) = reservation.filter(|claim| !claim.is_reserved_for(&service.key)) {
+        return Err(Refusal::Reserved(addr, claim.described(audience)));
     }
     if world.claim(addr).is_some_and(|claim| world.keeps(claim, service).is_some()) {
         // The reservation decides; selectors and quotas do not count.

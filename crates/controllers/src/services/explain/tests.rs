@@ -1,9 +1,9 @@
 //! What a condition says is what an offline caller is told, for every reason.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use landfall_api::{Quota, condition, keys::CONDITION_ALLOCATED};
-use landfall_ipam::{Family, Reason};
+use landfall_ipam::{Family, Reason, Terms};
 
 use super::*;
 use crate::{
@@ -114,6 +114,56 @@ fn bring_about(sim: &mut Sim, reason: Reason) -> bool {
         Reason::LedgerRefused | Reason::HolderRefused => return false,
     }
     true
+}
+
+/// A Service that shows `10.0.0.1`, which it shares by the rules of another time.
+fn shares_as_before(sim: &mut Sim, key: &str, port: u16) {
+    sim.cluster.create_service(key);
+    sim.cluster.edit_service(key, |stored| {
+        stored.view = stored.view.clone().sharing("k", port).showing(&["10.0.0.1"]);
+        let terms = stored.view.terms.as_mut().map(Arc::make_mut).unwrap();
+        *terms = Terms { local: true, selector: Some("app=web".to_owned()), ..terms.with_all() };
+    });
+    let holder = sim.cluster.services[&ObjectKey::parse(key).unwrap()].view.holder_entry();
+    let claim = sim.cluster.claims.get(&ip("10.0.0.1"));
+    let holders = claim.map(|claim| claim.services().to_vec()).unwrap_or_default();
+    sim.cluster.hold(ip("10.0.0.1"), holders.into_iter().chain([holder]).collect());
+}
+
+type Story = fn(&mut Sim);
+
+/// Each reason of a Service that has what it wants, and how it arises.
+const HAS_ALL: [(&str, Story); 4] = [
+    (ALLOCATED, |sim| web(sim, |_| {})),
+    (OUTSIDE_POOL, |sim| {
+        web(sim, |_| {});
+        sim.settle();
+        sim.cluster.set_pool("IPGroup/a", "10.0.0.2", "");
+    }),
+    (ALSO_SHOWN, |sim| {
+        web(sim, |_| {});
+        sim.settle();
+        sim.cluster.create_service("shop/other");
+        sim.cluster.edit_service("shop/other", |stored| {
+            stored.view = stored.view.clone().showing(&["10.0.0.0"]);
+        });
+    }),
+    (SHARED_AS_BEFORE, |sim| {
+        shares_as_before(sim, WEB, 80);
+        shares_as_before(sim, "other/web", 443);
+    }),
+];
+
+#[test]
+fn a_condition_says_what_an_offline_caller_is_told_of_a_service_that_has_what_it_wants() {
+    for (reason, arise) in HAS_ALL {
+        let mut sim = running();
+        arise(&mut sim);
+        sim.settle();
+        let told = sim.explain(WEB).unwrap();
+        assert_eq!((told.outcome, told.reason.as_str()), (Outcome::Allocated, reason));
+        assert_eq!(("True".to_owned(), told.reason, told.message), written(&sim, WEB), "{reason}");
+    }
 }
 
 /// Status, reason and message of the condition that the operator wrote.

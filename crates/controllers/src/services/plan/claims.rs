@@ -94,7 +94,7 @@ impl Round<'_> {
         self.own.progress.begin_call(&service.key);
         // A claim without a pool gets the one that contains the address.
         let write = self.ledger.touch(Claim {
-            purpose: Use::LoadBalancer,
+            purpose: Some(Use::LoadBalancer),
             pool,
             reserved: claim.reserved.clone().filter(|_| !end_reservation),
             ..claim.held_by(holders)

@@ -128,7 +128,7 @@ impl Round<'_> {
             if let Some(reservation) = claim.waits_for() {
                 let waiting = self.own.waiting.in_namespace(&reservation.namespace);
                 let for_these = waiting.into_iter();
-                turns.extend(for_these.filter(|(_, key)| reservation.is_for_service(key)));
+                turns.extend(for_these.filter(|(_, key)| claim.is_reserved_for(key)));
             }
         }
         self.wake(turns);

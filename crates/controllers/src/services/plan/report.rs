@@ -96,21 +96,11 @@ impl Round<'_> {
             // The Service may take another address meanwhile.
             Outcome::Conflict | Outcome::Nothing | Outcome::Read | Outcome::Kept => {}
             Outcome::Refused(failure) => {
-                let wait = failure.asked_to_wait();
-                let refused = match failure {
-                    Failure::Refused(message) => Some(Refusal::LedgerRefused(message)),
-                    Failure::Blocked(message) => {
-                        self.probe_with(&key);
-                        Some(Refusal::LedgerRefused(message))
-                    }
-                    Failure::Exists
-                    | Failure::Conflict
-                    | Failure::NotFound
-                    | Failure::Throttled(_)
-                    | Failure::Unknown(_)
-                    | Failure::NotSent => None,
-                };
-                self.delay_service(&key, refused, wait);
+                if matches!(failure, Failure::Blocked(_)) {
+                    self.probe_with(&key);
+                }
+                let refused = failure.refusal().map(str::to_owned).map(Refusal::LedgerRefused);
+                self.delay_service(&key, refused, failure.asked_to_wait());
             }
         }
         self.own.progress.end_call(&key);
@@ -232,10 +222,7 @@ fn of_ledger(result: Result<Answer, Failure>) -> Result<ledger::Answer, Failure>
 
 /// The API server's message if it refused.
 fn refused(result: &Result<Answer, Failure>) -> Option<String> {
-    match result {
-        Err(Failure::Refused(message) | Failure::Blocked(message)) => Some(message.clone()),
-        Ok(_) | Err(_) => None,
-    }
+    result.as_ref().err()?.refusal().map(str::to_owned)
 }
 
 /// The event about a write of a Service that the API server refused.

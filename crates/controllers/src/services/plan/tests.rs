@@ -17,6 +17,7 @@ mod fallback;
 mod hold;
 mod moves;
 mod never;
+mod other_uses;
 mod overlaps;
 mod patience;
 mod promises;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
-use landfall_api::{Use, keys};
+use landfall_api::keys;
 use landfall_testkit::builders::{
     PoolBuilder as _, ServiceBuilder as _, load_balancer, pool, segment,
 };
@@ -42,7 +42,7 @@ async fn a_service_gets_the_lowest_free_address_and_everything_says_so() {
 
     let claim = tenant.claim("10.1.1.1").await.unwrap();
     assert_eq!(claim.spec.address.as_deref(), Some("10.1.1.1"));
-    assert_eq!(claim.spec.use_, Some(Use::LoadBalancer));
+    assert_eq!(claim.spec.use_.as_deref(), Some("LoadBalancer"));
     assert_eq!(claim.spec.pool.as_deref(), Some("IPGroup/slice-lowest"));
     assert_eq!(claim.labels().get(keys::LABEL_IPGROUP).unwrap(), "slice-lowest");
     assert_eq!(claim.annotations().get(keys::ANNOTATION_OWNER).unwrap(), "slice-lowest/web");

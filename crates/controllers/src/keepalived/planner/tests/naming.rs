@@ -47,9 +47,14 @@ fn addresses_of_nodes_and_of_claims_of_others_are_never_announced() {
     let mut rig = Rig::new();
     rig.group(&json!({ "allowedRanges": ["192.0.2.0/24"] }));
     rig.claim("192.0.2.50", "Egress", "Namespace", "other");
+    let kept = json!({
+        "address": "192.0.2.51", "use": "Floating", "reservedFor": { "namespace": "shop" },
+    });
+    rig.store("ips", json!({ "metadata": { "name": "192.0.2.51" }, "spec": kept }));
     let addresses = [
         "192.0.2.1",
         "192.0.2.50",
+        "192.0.2.51",
         "198.51.100.1",
         "127.0.0.1",
         "224.0.0.1",

@@ -97,7 +97,7 @@ fn whatever_is_in_the_way_everything_stays_and_goes_on_when_it_is_gone() {
     let group: Change = |cluster| {
         cluster.group("p", "10.0.0.0/29", &[]);
     };
-    let rows: [Obstacle; 6] = [
+    let rows: [Obstacle; 7] = [
         (
             "the Service is missing",
             |cluster| {
@@ -122,6 +122,24 @@ fn whatever_is_in_the_way_everything_stays_and_goes_on_when_it_is_gone() {
                 cluster.claim("10.0.0.1", &json!({"ipgroup": "p"}), "shop/thief", &json!({}));
             },
             ("Migrating: reassociating IP object", "10.0.0.1 is held by Service shop/thief"),
+            |cluster| {
+                cluster.remove_claim("10.0.0.1");
+            },
+        ),
+        (
+            "the address is reserved for another use",
+            |cluster| {
+                cluster.group("p", "10.0.0.0/29", &[]);
+                cluster.remove_claim("10.0.0.1");
+                let kept = json!({
+                    "use": "Egress", "reservedFor": {"namespace": "shop", "name": "web"},
+                });
+                cluster.claim("10.0.0.1", &json!({"ipgroup": "p"}), "", &kept);
+            },
+            (
+                "Migrating: reassociating IP object",
+                "10.0.0.1 is held by a reservation for shop/web with use Egress",
+            ),
             |cluster| {
                 cluster.remove_claim("10.0.0.1");
             },
