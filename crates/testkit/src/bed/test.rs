@@ -26,13 +26,6 @@ enum Rights {
     Rootless,
 }
 
-/// Whether tests may skip what the machine does not allow.
-///
-/// This is the one place that decides it: with `CI=true` in the environment they may not, and fail instead.
-fn may_skip() -> bool {
-    env::var_os("CI").is_none_or(|value| value != "true")
-}
-
 fn rights() -> Result<Rights, String> {
     let missing: Vec<_> = tools::missing(tools::BED)
         .iter()
@@ -75,7 +68,7 @@ impl Bed {
         match rights() {
             Ok(Rights::Root) => Self::new().await.map(Some),
             Ok(Rights::Rootless) => rerun().await.map(|()| None),
-            Err(reason) if may_skip() => {
+            Err(reason) if tools::may_skip() => {
                 let test = thread::current().name().unwrap_or_default().to_owned();
                 // Without standard error there is nowhere else to say it.
                 drop(writeln!(
