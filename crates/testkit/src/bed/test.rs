@@ -17,6 +17,8 @@ const DEADLINE: Duration = Duration::from_mins(30);
 /// Namespaces in which an ordinary user is root, with a loopback device for the control plane.
 const ROOTLESS: [&str; 6] =
     ["--user", "--map-root-user", "--net", "--mount", "--propagation", "private"];
+/// What a bed makes for its nodes. A container may refuse only the last, to mount a `/proc`.
+const NODE: [&str; 5] = ["--net", "--mount", "--pid", "--fork", "--mount-proc"];
 
 /// What a machine allows.
 enum Rights {
@@ -35,12 +37,12 @@ fn rights() -> Result<Rights, String> {
         return Err(format!("not installed: {}", missing.join(", ")));
     }
     let (flags, rights) = if nix::unistd::geteuid().is_root() {
-        (&["--net", "--mount", "--pid", "--fork", "--mount-proc"][..], Rights::Root)
+        (&[][..], Rights::Root)
     } else {
         (&ROOTLESS[..], Rights::Rootless)
     };
     let mut unshare = Command::new("unshare");
-    unshare.args(flags).arg("true").env("PATH", tools::path());
+    unshare.args(flags.iter().chain(&NODE)).arg("true").env("PATH", tools::path());
     let output = unshare.output().map_err(|error| format!("unshare does not run: {error}"))?;
     if output.status.success() {
         Ok(rights)
