@@ -1,5 +1,6 @@
 //! The agent as a whole, keeper and worker, on real nodes: from a plan in a `ConfigMap` to addresses on devices.
 
+mod beside;
 mod changes;
 mod equal;
 mod fault;
