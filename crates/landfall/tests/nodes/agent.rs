@@ -2,12 +2,15 @@
 
 mod beside;
 mod changes;
+mod devices;
 mod equal;
 mod fault;
 mod faults;
 pub(crate) mod group;
 mod kinds;
+mod pages;
 mod plans;
+mod preempt;
 mod rounds;
 mod site;
 mod staggered;
