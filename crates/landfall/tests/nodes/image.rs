@@ -68,7 +68,10 @@ async fn pods(stage: &Stage, image: Option<&str>) -> PodSpec {
         let set = sets.get(GROUP).await.map_err(|error| error.to_string())?;
         let pods = set.spec.and_then(|spec| spec.template.spec).ok_or("no pods")?;
         let own = pods.containers[0].image.as_deref();
-        let is_it = image.map_or(pods.init_containers.is_none(), |image| own == Some(image));
+        let is_it = match image {
+            Some(image) => own == Some(image),
+            None => pods.init_containers.is_none(),
+        };
         if is_it { Ok(pods) } else { Err(format!("{own:?}")) }
     });
     outcome.await.unwrap_or_else(|error| panic!("{error}\n{}", stage.logs()))

@@ -1,6 +1,7 @@
 //! From a Service to an address that a client reaches: the operator decides, agents on real nodes carry it out.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
@@ -106,7 +107,11 @@ async fn a_change_of_transport_moves_nothing_and_doubles_nothing() {
     sampler.next_sample().await;
     let record = sampler.record();
     assert_eq!(record.holders(vip), [first.as_str()], "{:?}", record.holdings(vip));
-    assert_eq!(record.holdings(vip).len(), 1, "it has moved: {:?}", record.holdings(vip));
+    // The holder gives the address up for the time that it listens for others in the new way, and no other takes it.
+    let holdings = record.holdings(vip);
+    assert!(holdings.iter().all(|it| it.node == first), "it has moved: {holdings:?}");
+    let gap = record.gap(vip, holdings[0].from, &ALL);
+    assert!(holdings.len() <= 2 && gap < Duration::from_secs(1), "{gap:?}: {holdings:?}");
     assert!(record.all_doubled(&ALL).is_empty(), "{:?}", record.all_doubled(&ALL));
 }
 
