@@ -54,7 +54,7 @@
 //! The kernel's answer to everything else is real: link-local addresses are tentative for a second or two after
 //! the link came up, and a link that goes down takes the IPv6 addresses of its node with it.
 
-pub mod agents;
+mod agents;
 mod announcements;
 mod answers;
 mod asking;
@@ -76,7 +76,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 
-pub use agents::Agents;
+pub use agents::{Agents, Place};
 pub use announcements::{Announcement, Announcements};
 pub use answers::PORT as ANSWER_PORT;
 pub use asking::{Answer, Asking, Protocol, Question, Questions, Run};

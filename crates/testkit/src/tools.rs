@@ -65,6 +65,16 @@ pub fn missing(tools: &[Tool]) -> Vec<Tool> {
     tools.iter().copied().filter(|tool| find(tool.program).is_none()).collect()
 }
 
+/// The variable that says whether tests may skip what the machine does not allow: not if it is `true`.
+pub const CI: &str = "CI";
+
+/// Whether tests may skip what the machine does not allow or has not installed; otherwise they fail.
+///
+/// This is the one place that decides it.
+pub fn may_skip() -> bool {
+    env::var_os(CI).is_none_or(|value| value != "true")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,12 +1,16 @@
 //! The agent as a whole, keeper and worker, on real nodes: from a plan in a `ConfigMap` to addresses on devices.
 
+mod beside;
 mod changes;
+mod devices;
 mod equal;
 mod fault;
 mod faults;
 pub(crate) mod group;
 mod kinds;
+mod pages;
 mod plans;
+mod preempt;
 mod rounds;
 mod site;
 mod staggered;

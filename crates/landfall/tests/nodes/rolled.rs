@@ -164,7 +164,7 @@ async fn pods_are_replaced(is_full: bool) {
     for address in &all {
         let doubled = record.doubled(*address, &ALL);
         let what = format!("{address}: {doubled:?} {:?}", record.holdings(*address));
-        assert!(doubled.longest <= ADVERT * 3 / 2, "{what}");
+        assert!(doubled.total <= ADVERT * 3 / 2, "{what}");
     }
     let ids: BTreeMap<_, _> =
         instances().into_iter().map(|old| (old.name, i64::from(old.router_id))).collect();

@@ -10,7 +10,7 @@ use kube::Api;
 use landfall_api::keepalived_group::KeepalivedGroup;
 use landfall_api::keys::CONDITION_ANNOUNCED;
 use landfall_api::{IP, condition, name};
-use landfall_testkit::bed::{Cluster, agents};
+use landfall_testkit::bed::Cluster;
 use landfall_testkit::{Bed, ControlPlane, Proxy, wait};
 use serde_json::Value;
 
@@ -67,7 +67,7 @@ impl Stage {
 
     /// Waits until every instance of a node holds or has heard a holder.
     pub(crate) async fn ready(&self, name: &str) {
-        if let Err(error) = agents::ready(self.bed.node(name), LONG).await {
+        if let Err(error) = self.agents.place().ready(self.bed.node(name), LONG).await {
             panic!("{error}\n{}", self.logs());
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,7 +14,7 @@ use landfall_api::keepalived_group::{GroupNode, KeepalivedGroup, KeepalivedGroup
 use landfall_vrrp::{FORMAT, Form, Instance, Node, Plan, Preempt, Transport, Version};
 
 use super::Bed;
-use super::agents::Agents;
+use super::agents::{Agents, Place};
 use crate::{ControlPlane, Error, Proxy, Result, wait};
 
 /// The name of the group, of its `ConfigMap` and of its Secret.
@@ -40,7 +41,7 @@ subjects: [{kind: ServiceAccount, name: agent, namespace: NAMESPACE}]
 
 /// A group of all nodes of a bed.
 pub struct Group {
-    pub bed: Bed,
+    pub bed: Arc<Bed>,
     pub proxy: Proxy,
     pub client: Client,
     pub agents: Agents,
@@ -55,13 +56,34 @@ impl Group {
         namespace: &str,
         binary: &Path,
     ) -> Result<Self> {
+        Self::on(Arc::new(bed), Place::First, plane, namespace, binary).await
+    }
+
+    /// Another group of the same nodes, in a namespace of its own.
+    pub async fn beside(
+        &self,
+        plane: &ControlPlane,
+        namespace: &str,
+        binary: &Path,
+    ) -> Result<Self> {
+        Self::on(Arc::clone(&self.bed), Place::Second, plane, namespace, binary).await
+    }
+
+    async fn on(
+        bed: Arc<Bed>,
+        place: Place,
+        plane: &ControlPlane,
+        namespace: &str,
+        binary: &Path,
+    ) -> Result<Self> {
         let client = plane.admin_client().await?;
         plane.ensure_namespace(namespace).await?;
         plane.apply_yaml(&RIGHTS.replace("NAMESPACE", namespace)).await?;
         let proxy = bed.proxy(plane).await?;
         let url = proxy.url();
         let kubeconfig = plane.service_account_kubeconfig_via(namespace, ACCOUNT, &url).await?;
-        let agents = Agents::new(binary, &format!("{namespace}/{GROUP}"), &kubeconfig, plane);
+        let agents =
+            Agents::new(binary, &format!("{namespace}/{GROUP}"), &kubeconfig, plane).at(place);
         let group = Self { bed, proxy, client, agents, namespace: namespace.to_owned() };
         let spec = KeepalivedGroupSpec { interface: "eth0".to_owned(), ..Default::default() };
         let new = KeepalivedGroup::new(GROUP, spec);

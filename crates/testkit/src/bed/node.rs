@@ -115,6 +115,29 @@ impl Node {
         [2, 0, 0x77, 0, 0, self.0.number]
     }
 
+    /// Gives it one more device, at a port of its own of the same switch and with addresses of its own, and waits until
+    /// they can be used. The device is gone when the node is switched off.
+    pub async fn add_device(&self, device: &str) -> Result<()> {
+        let number = self.0.number;
+        let (v4, v6) = (
+            Ipv4Addr::new(10, 78, 0, number),
+            Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 0, number.into()),
+        );
+        let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0x78ff, 0xfe00, number.into());
+        let (port, mac) =
+            (format!("{}-{device}", self.name()), format!("02:00:78:00:00:{number:02x}"));
+        let life = self.life_now()?;
+        self.0.switch.attach(&port, device, &mac, life.home.pid())?;
+        for setup in [
+            format!("link set {device} up"),
+            format!("address add {v4}/16 broadcast + dev {device}"),
+            format!("address add {v6}/64 dev {device} nodad"),
+        ] {
+            self.ip(&setup)?;
+        }
+        self.usable(&[v4.into(), v6.into(), link_local.into()]).await
+    }
+
     /// A directory of its own that outlives being switched off, as a disk does.
     pub fn dir(&self) -> &Path {
         &self.0.dir
@@ -183,7 +206,10 @@ impl Node {
 
     /// Waits until it has all its own addresses and none is tentative.
     pub async fn settled(&self) -> Result<()> {
-        let own = [self.ipv4().into(), self.ipv6().into(), self.link_local().into()];
+        self.usable(&[self.ipv4().into(), self.ipv6().into(), self.link_local().into()]).await
+    }
+
+    async fn usable(&self, own: &[IpAddr]) -> Result<()> {
         let what = format!("{} to have its addresses", self.name());
         wait::until(what, SETTLE_DEADLINE, async || {
             let all = self.addresses().map_err(|error| error.to_string())?;
@@ -272,7 +298,7 @@ impl Node {
     fn boot(&self, pace: Pace) -> Result<()> {
         let home = Home::new(self.dir(), None)?;
         let mac = self.mac().map(|byte| format!("{byte:02x}")).join(":");
-        self.0.switch.attach(self.name(), &mac, home.pid())?;
+        self.0.switch.attach(self.name(), DEVICE, &mac, home.pid())?;
         set_pace(&home, pace)?;
         self.configure(&home)?;
         let answers = Arc::new(Answers::start(&home, self.name())?);

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use super::sampler::INTERVAL;
+
 /// A time during which a node held an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
@@ -11,6 +13,8 @@ pub struct Holding {
     pub from: Instant,
     /// `None` if it still held it when the record was made.
     pub until: Option<Instant>,
+    /// Until when it held it for certain: it was heard at `until` that it does no longer.
+    certain: Option<Instant>,
 }
 
 impl Holding {
@@ -22,9 +26,20 @@ impl Holding {
 /// How much an address was held by two nodes or more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubled {
+    /// Samples that prove it.
     pub samples: usize,
-    /// The longest time from the first to the last of samples that follow each other; zero for a single one.
+    /// The longest time, and all times together, as far as the kernels' events leave no doubt: a sampler that a busy
+    /// machine stopped for a while sees less than there was, and never more.
     pub longest: Duration,
+    pub total: Duration,
+}
+
+impl Doubled {
+    /// Whether no two nodes held it longer than a node takes to give up what another one has just taken, of which no
+    /// sample needs to know.
+    pub fn is_none(self) -> bool {
+        self.samples == 0 && self.longest <= INTERVAL
+    }
 }
 
 /// The first node that took an address after a moment.
@@ -37,7 +52,6 @@ pub struct Taken {
 /// One sample in which several nodes held an address, each for the whole of one common moment.
 #[derive(Clone, Debug)]
 struct Double {
-    sample: usize,
     at: Instant,
     nodes: Vec<String>,
 }
@@ -46,9 +60,12 @@ struct Double {
 #[derive(Clone, Debug)]
 pub struct Record {
     begin: Instant,
+    /// When the last sample began and when it ended.
+    looked: Instant,
     last: Instant,
     samples: usize,
-    longest_pause: Duration,
+    /// Each that was longer than it should be, by its end.
+    pauses: Vec<(Instant, Duration)>,
     holdings: BTreeMap<IpAddr, Vec<Holding>>,
     /// By node, what it holds now.
     held: BTreeMap<String, BTreeSet<IpAddr>>,
@@ -57,51 +74,61 @@ pub struct Record {
 
 impl Record {
     pub(super) fn new(begin: Instant) -> Self {
-        let (holdings, held, doubles) = Default::default();
-        let longest_pause = Duration::ZERO;
-        Self { begin, last: begin, samples: 0, longest_pause, holdings, held, doubles }
+        let (pauses, holdings, held, doubles) = Default::default();
+        Self { begin, looked: begin, last: begin, samples: 0, pauses, holdings, held, doubles }
     }
 
     /// A node holds an address from now on. To hear it twice changes nothing.
     pub(super) fn held(&mut self, node: &str, address: IpAddr, at: Instant) {
         if self.held.entry(node.to_owned()).or_default().insert(address) {
-            let holding = Holding { node: node.to_owned(), from: at, until: None };
+            let holding = Holding { node: node.to_owned(), from: at, until: None, certain: None };
             self.holdings.entry(address).or_default().push(holding);
         }
     }
 
-    /// A node no longer holds an address.
-    pub(super) fn left(&mut self, node: &str, address: IpAddr, at: Instant) {
+    /// A node no longer holds an address, which it gave up at some time after it was looked at before.
+    pub(super) fn left(&mut self, node: &str, address: IpAddr, before: Instant, at: Instant) {
         if !self.held.get_mut(node).is_some_and(|held| held.remove(&address)) {
             return;
         }
         let mut holdings = self.holdings.get_mut(&address).into_iter().flatten();
         if let Some(open) = holdings.find(|it| it.until.is_none() && it.node == node) {
             open.until = Some(at);
+            open.certain = Some(before.max(open.from));
         }
     }
 
-    /// A node holds exactly these addresses from now on.
-    pub(super) fn holds(&mut self, node: &str, addresses: &BTreeSet<IpAddr>, at: Instant) {
+    /// A node holds exactly these addresses from now on, and was looked at before.
+    pub(super) fn holds(
+        &mut self,
+        node: &str,
+        addresses: &BTreeSet<IpAddr>,
+        before: Instant,
+        at: Instant,
+    ) {
         let held = self.held.get(node).cloned().unwrap_or_default();
         for address in held.difference(addresses) {
-            self.left(node, *address, at);
+            self.left(node, *address, before, at);
         }
         for address in addresses.difference(&held) {
             self.held(node, *address, at);
         }
     }
 
-    /// A sample is complete.
-    pub(super) fn sampled(&mut self, at: Instant) {
-        self.longest_pause = self.longest_pause.max(at.saturating_duration_since(self.last));
+    /// A sample is complete, which began at another time: what left before it is known.
+    pub(super) fn sampled(&mut self, began: Instant, at: Instant) {
+        let pause = at.saturating_duration_since(self.last);
+        if pause > INTERVAL {
+            self.pauses.push((at, pause));
+        }
+        self.looked = began;
         self.last = at;
         self.samples += 1;
     }
 
     /// In the sample being taken, these nodes held an address together.
     pub(super) fn doubled_by(&mut self, address: IpAddr, nodes: Vec<String>, at: Instant) {
-        let double = Double { sample: self.samples, at, nodes };
+        let double = Double { at, nodes };
         self.doubles.entry(address).or_default().push(double);
     }
 
@@ -113,11 +140,13 @@ impl Record {
             holdings.retain(|it| it.until.is_none_or(|until| until > begin));
             for holding in holdings {
                 holding.from = holding.from.max(begin);
+                holding.certain = holding.certain.map(|until| until.max(begin));
             }
         }
         for doubles in self.doubles.values_mut() {
             doubles.retain(|double| double.at >= begin);
         }
+        self.pauses.retain(|(end, _)| *end > begin);
         self
     }
 
@@ -126,10 +155,11 @@ impl Record {
         self.samples
     }
 
-    /// The longest time between two samples since the sampler began, which tells how much a busy machine may have hidden. What came
-    /// and stayed was seen anyway.
+    /// The longest time between two samples, which tells how much a busy machine may have hidden: what two nodes held
+    /// for less. What came and stayed was seen anyway.
     pub fn longest_pause(&self) -> Duration {
-        self.longest_pause
+        let longest = self.pauses.iter().map(|(_, pause)| *pause).max();
+        longest.unwrap_or(INTERVAL)
     }
 
     /// When it began.
@@ -167,30 +197,48 @@ impl Record {
     /// How much an address was held by two or more of the `living` nodes.
     ///
     /// It counts only samples that prove it: each of the nodes was seen to hold the address before and after
-    /// one common moment. A move from one node to another is never taken for a double.
+    /// one common moment. Times are those from when the second of two nodes was heard to have it to when one of them
+    /// was last known to have it. A move from one node to another is never taken for a double.
     pub fn doubled(&self, address: IpAddr, living: &[&str]) -> Doubled {
         let all = self.doubles.get(&address).map_or(&[][..], Vec::as_slice);
         let counts = |double: &&Double| {
             double.nodes.iter().filter(|node| living.contains(&node.as_str())).count() > 1
         };
-        let mut doubled = Doubled::default();
-        let mut run: Option<(Instant, usize)> = None;
-        for double in all.iter().filter(counts) {
-            let begin = match run {
-                Some((begin, previous)) if double.sample == previous + 1 => begin,
-                _ => double.at,
+        let mut doubled =
+            Doubled { samples: all.iter().filter(counts).count(), ..Doubled::default() };
+        // By when they begin: what one has in common with those before is over when they are.
+        let mut held_until: Option<Instant> = None;
+        let mut doubled_until: Option<(Instant, Instant)> = None;
+        for (from, until) in self.certain(address, living) {
+            let both =
+                held_until.map(|held| (from, until.min(held))).filter(|(from, to)| from < to);
+            held_until = held_until.max(Some(until));
+            let Some((from, to)) = both else { continue };
+            let (begin, from) = match doubled_until {
+                Some((begin, end)) if end >= from => (begin, end),
+                _ => (from, from),
             };
-            run = Some((begin, double.sample));
-            doubled.samples += 1;
-            doubled.longest = doubled.longest.max(double.at.duration_since(begin));
+            let to = to.max(from);
+            doubled.total += to - from;
+            doubled.longest = doubled.longest.max(to - begin);
+            doubled_until = Some((begin, to));
         }
         doubled
     }
 
+    /// When some of the nodes held an address for certain, by when it began.
+    fn certain(&self, address: IpAddr, nodes: &[&str]) -> impl Iterator<Item = (Instant, Instant)> {
+        let theirs = self.holdings(address).iter().filter(|it| nodes.contains(&it.node.as_str()));
+        theirs.filter_map(|it| {
+            let until = it.until.map_or(Some(self.looked), |_| it.certain)?;
+            (it.from < until).then_some((it.from, until))
+        })
+    }
+
     /// Every address that was held by two or more of the `living` nodes.
     pub fn all_doubled(&self, living: &[&str]) -> BTreeMap<IpAddr, Doubled> {
-        let all = self.doubles.keys().map(|address| (*address, self.doubled(*address, living)));
-        all.filter(|(_, doubled)| doubled.samples > 0).collect()
+        let all = self.addresses().map(|address| (address, self.doubled(address, living)));
+        all.filter(|(_, doubled)| !doubled.is_none()).collect()
     }
 
     /// The longest time since `from` in which none of the `living` nodes held an address.
@@ -225,22 +273,23 @@ mod tests {
         Duration::from_millis(milliseconds)
     }
 
-    /// n1 holds from 100 to 200, n2 from 300 to 600, n3 from 500 on; samples every 100, the last at 900.
+    /// n1 holds from 100 to 200, n2 from 300 to 600, for certain until 580, n3 from 500 on; samples every 100, the last
+    /// at 900.
     fn record(begin: Instant) -> Record {
         let mut record = Record::new(begin);
         let at = |time| begin + ms(time);
         record.held("n1", VIP, at(100));
         record.held("n1", VIP, at(110));
-        record.left("n1", VIP, at(200));
-        record.left("n1", VIP, at(210));
-        record.holds("n2", &BTreeSet::from([VIP]), at(300));
+        record.left("n1", VIP, at(190), at(200));
+        record.left("n1", VIP, at(200), at(210));
+        record.holds("n2", &BTreeSet::from([VIP]), at(290), at(300));
         record.held("n3", VIP, at(500));
-        record.holds("n2", &BTreeSet::new(), at(600));
+        record.holds("n2", &BTreeSet::new(), at(580), at(600));
         for time in 1..10 {
             if [5, 6, 8].contains(&time) {
                 record.doubled_by(VIP, vec!["n2".into(), "n3".into()], at(time * 100));
             }
-            record.sampled(at(time * 100));
+            record.sampled(at(time * 100), at(time * 100));
         }
         record
     }
@@ -266,9 +315,9 @@ mod tests {
     }
 
     #[test]
-    fn a_double_counts_only_among_living_nodes_and_lasts_while_samples_follow_each_other() {
+    fn a_double_counts_only_among_living_nodes_and_lasts_as_long_as_is_certain() {
         let record = record(Instant::now());
-        let expected = Doubled { samples: 3, longest: ms(100) };
+        let expected = Doubled { samples: 3, longest: ms(80), total: ms(80) };
         assert_eq!(record.doubled(VIP, &ALL), expected);
         assert_eq!(record.all_doubled(&ALL), BTreeMap::from([(VIP, expected)]));
         assert_eq!(record.doubled(VIP, &["n1", "n2"]), Doubled::default());
@@ -283,7 +332,40 @@ mod tests {
         assert_eq!(nodes, ["n2", "n3"]);
         assert_eq!(record.holders_at(VIP, begin + ms(540)), Vec::<&str>::new());
         assert_eq!(record.holders_at(VIP, begin + ms(550)), ["n2", "n3"]);
-        assert_eq!(record.doubled(VIP, &ALL), Doubled { samples: 2, longest: ms(0) });
+        let doubled = Doubled { samples: 2, longest: ms(30), total: ms(30) };
+        assert_eq!(record.doubled(VIP, &ALL), doubled);
+    }
+
+    #[test]
+    fn doubles_between_samples_are_seen_and_add_up_while_moves_are_none() {
+        let begin = Instant::now();
+        let at = |time| begin + ms(time);
+        let mut record = Record::new(begin);
+        record.held("n1", VIP, at(100));
+        // Heard late: the other may have left long before.
+        record.held("n2", VIP, at(200));
+        record.left("n1", VIP, at(150), at(230));
+        assert!(record.doubled(VIP, &ALL).is_none());
+        for time in [300, 400, 500] {
+            record.held("n3", VIP, at(time));
+            record.left("n3", VIP, at(time + 8), at(time + 9));
+        }
+        record.sampled(at(600), at(601));
+        let doubled = record.doubled(VIP, &ALL);
+        assert_eq!(doubled, Doubled { samples: 0, longest: ms(8), total: ms(24) });
+        assert!(doubled.is_none() && record.all_doubled(&ALL).is_empty());
+        record.held("n1", VIP, at(610));
+        record.held("n3", VIP, at(620));
+        record.left("n2", VIP, at(630), at(630));
+        record.left("n1", VIP, at(640), at(640));
+        record.sampled(at(650), at(651));
+        let doubled = record.doubled(VIP, &ALL);
+        assert_eq!(doubled, Doubled { samples: 0, longest: ms(30), total: ms(54) });
+        assert!(record.all_doubled(&ALL).contains_key(&VIP));
+        assert_eq!(record.longest_pause(), ms(601));
+        record.sampled(at(655), at(656));
+        assert_eq!(record.clone().since(at(602)).longest_pause(), ms(50));
+        assert_eq!(record.since(at(652)).longest_pause(), INTERVAL);
     }
 
     #[test]

@@ -8,18 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, PipeReader, PipeWriter};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::gettid;
 
 use super::Node;
 use super::netlink::{Dumps, Events};
 use super::record::Record;
 use crate::wait::{self, TimedOut};
 use crate::worker::Background;
-use crate::{Error, Result};
+use crate::{Error, Result, tools};
 
 /// The time between two samples.
 pub const INTERVAL: Duration = Duration::from_millis(10);
@@ -39,10 +41,14 @@ impl Sampler {
         let mut eyes = Eyes {
             watched: nodes.into_iter().map(Watched::new).collect(),
             twice: BTreeMap::new(),
+            sampled_at: Instant::now(),
             record: Arc::clone(&record),
             stopped,
         };
-        let thread = thread::spawn(move || eyes.watch());
+        let thread = thread::spawn(move || {
+            precede();
+            eyes.watch();
+        });
         Ok(Self { record, thread: Background::new(stop, thread) })
     }
 
@@ -90,6 +96,16 @@ impl Sampler {
     }
 }
 
+/// Lets the calling thread run before everything else on the machine, as the daemons do that it watches, where that
+/// is allowed.
+fn precede() {
+    let mut chrt = Command::new("chrt");
+    chrt.args(["--rr", "--pid", "1"]).arg(gettid().to_string());
+    tools::add_path(&mut chrt);
+    // Where it is not allowed, `Record::longest_pause` tells what that costs.
+    drop(chrt.output());
+}
+
 /// A panic while a test held the lock leaves the record valid.
 fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
     record.lock().unwrap_or_else(PoisonError::into_inner)
@@ -100,6 +116,8 @@ struct Eyes {
     watched: Vec<Watched>,
     /// The addresses that more than one node held when last looked at, and by which.
     twice: BTreeMap<IpAddr, BTreeSet<usize>>,
+    /// When the last sample began.
+    sampled_at: Instant,
     record: Arc<Mutex<Record>>,
     stopped: PipeReader,
 }
@@ -140,6 +158,7 @@ impl Eyes {
     fn hear(&mut self) {
         for watched in &mut self.watched {
             let Some(sockets) = &mut watched.sockets else { continue };
+            let before = std::mem::replace(&mut watched.heard_at, Instant::now());
             let Ok(events) = sockets.events.read() else { continue };
             let now = Instant::now();
             let mut record = lock(&self.record);
@@ -148,24 +167,26 @@ impl Eyes {
                 if event.is_held {
                     record.held(watched.node.name(), event.address.ip, now);
                 } else {
-                    record.left(watched.node.name(), event.address.ip, now);
+                    record.left(watched.node.name(), event.address.ip, before, now);
                 }
             }
         }
     }
 
     fn sample(&mut self) {
+        let began = Instant::now();
+        let before = std::mem::replace(&mut self.sampled_at, began);
         self.look();
         let mut record = lock(&self.record);
         for watched in self.watched.iter_mut().filter(|it| !it.is_settled) {
-            record.holds(watched.node.name(), &watched.seen, watched.seen_at);
+            record.holds(watched.node.name(), &watched.seen, before, watched.seen_at);
             watched.is_settled = true;
         }
         drop(record);
         if !self.twice.is_empty() {
             self.prove();
         }
-        lock(&self.record).sampled(Instant::now());
+        lock(&self.record).sampled(began, Instant::now());
     }
 
     /// Looks again. A node that holds an address in both rounds held it between them, where the first had
@@ -213,6 +234,8 @@ struct Watched {
     /// What it held when last looked at.
     seen: BTreeSet<IpAddr>,
     seen_at: Instant,
+    /// When its events were last asked for.
+    heard_at: Instant,
     /// Whether the record says the same.
     is_settled: bool,
 }
@@ -232,8 +255,16 @@ impl Sockets {
 
 impl Watched {
     fn new(node: Node) -> Self {
-        let (seen, seen_at) = (BTreeSet::new(), Instant::now());
-        Self { node, life: 0, sockets: None, seen, seen_at, is_settled: true }
+        let now = Instant::now();
+        Self {
+            node,
+            life: 0,
+            sockets: None,
+            seen: BTreeSet::new(),
+            seen_at: now,
+            heard_at: now,
+            is_settled: true,
+        }
     }
 
     /// Notices that the node was switched off or on.

@@ -48,10 +48,10 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Joins the network of a process to a new port.
-    pub(super) fn attach(&self, port: &str, mac: &str, pid: u32) -> Result<()> {
+    /// Joins the network of a process to a new port, by a new device of that name.
+    pub(super) fn attach(&self, port: &str, device: &str, mac: &str, pid: u32) -> Result<()> {
         self.ip(&format!(
-            "link add {port} type veth peer name {DEVICE} address {mac} netns {pid}\n\
+            "link add {port} type veth peer name {device} address {mac} netns {pid}\n\
              link set {port} master bridge up\n"
         ))
     }

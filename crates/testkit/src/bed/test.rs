@@ -17,6 +17,8 @@ const DEADLINE: Duration = Duration::from_mins(30);
 /// Namespaces in which an ordinary user is root, with a loopback device for the control plane.
 const ROOTLESS: [&str; 6] =
     ["--user", "--map-root-user", "--net", "--mount", "--propagation", "private"];
+/// What a bed makes for its nodes. A container may refuse only the last, to mount a `/proc`.
+const NODE: [&str; 5] = ["--net", "--mount", "--pid", "--fork", "--mount-proc"];
 
 /// What a machine allows.
 enum Rights {
@@ -24,13 +26,6 @@ enum Rights {
     Root,
     /// To make them in a process that is root in a namespace of its own.
     Rootless,
-}
-
-/// Whether tests may skip what the machine does not allow.
-///
-/// This is the one place that decides it: with `CI=true` in the environment they may not, and fail instead.
-fn may_skip() -> bool {
-    env::var_os("CI").is_none_or(|value| value != "true")
 }
 
 fn rights() -> Result<Rights, String> {
@@ -42,12 +37,12 @@ fn rights() -> Result<Rights, String> {
         return Err(format!("not installed: {}", missing.join(", ")));
     }
     let (flags, rights) = if nix::unistd::geteuid().is_root() {
-        (&["--net", "--mount", "--pid", "--fork", "--mount-proc"][..], Rights::Root)
+        (&[][..], Rights::Root)
     } else {
         (&ROOTLESS[..], Rights::Rootless)
     };
     let mut unshare = Command::new("unshare");
-    unshare.args(flags).arg("true").env("PATH", tools::path());
+    unshare.args(flags.iter().chain(&NODE)).arg("true").env("PATH", tools::path());
     let output = unshare.output().map_err(|error| format!("unshare does not run: {error}"))?;
     if output.status.success() {
         Ok(rights)
@@ -75,7 +70,7 @@ impl Bed {
         match rights() {
             Ok(Rights::Root) => Self::new().await.map(Some),
             Ok(Rights::Rootless) => rerun().await.map(|()| None),
-            Err(reason) if may_skip() => {
+            Err(reason) if tools::may_skip() => {
                 let test = thread::current().name().unwrap_or_default().to_owned();
                 // Without standard error there is nowhere else to say it.
                 drop(writeln!(

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use landfall_testkit::bed::Running;
-use landfall_testkit::bed::{Agents, Group, agents};
+use landfall_testkit::bed::{Group, Place};
 use landfall_testkit::process::Signal;
 use landfall_vrrp::render::track_file;
 use landfall_vrrp::{Instance, priority};
@@ -61,7 +61,7 @@ impl Event {
             Self::NodeDead => place.power_off()?,
             Self::LinkDown => place.cut_link()?,
             Self::KeepalivedKilled => {
-                let (keepalived, _) = Agents::processes(place)?;
+                let (keepalived, _) = Place::First.processes(place)?;
                 // To find and to stop them takes a while, in which they send nothing.
                 Running::suspend(&keepalived)?;
                 let at = Instant::now();
@@ -108,7 +108,7 @@ impl Event {
 
 /// Writes the file by which the agent tells keepalived whether the node may hold an instance.
 fn set_health(group: &Group, node: &str, instance: &Instance, text: &str) -> Result<Instant> {
-    let run_dir = agents::run_dir(group.bed.node(node));
+    let run_dir = Place::First.run_dir(group.bed.node(node));
     let path = track_file(&run_dir.to_string_lossy(), instance);
     let draft = format!("{path}.new");
     fs::write(&draft, text).map_err(Error::io(format!("writing {draft}")))?;

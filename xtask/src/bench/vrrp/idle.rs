@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use landfall_testkit::Bed;
-use landfall_testkit::bed::{Agents, Running, group};
+use landfall_testkit::bed::{Place, Running, group};
 use tokio::time::sleep;
 
 use super::report::Idle;
@@ -34,7 +34,7 @@ pub(super) async fn measure(site: &Site<'_>) -> Result<Idle> {
     sleep(REST).await;
     let look = || -> Result<Vec<(Usage, Usage)>> {
         let nodes = group.bed.nodes().iter().map(|node| {
-            let (keepalived, agent) = Agents::processes(node)?;
+            let (keepalived, agent) = Place::First.processes(node)?;
             if keepalived.is_empty() || agent.len() != PROCESSES {
                 let what = format!("a resting agent on {}", node.name());
                 let missing = format!("it has {agent:?} and {keepalived:?}");
@@ -62,7 +62,7 @@ pub(super) async fn measure(site: &Site<'_>) -> Result<Idle> {
         idle.keepalived_cpu = idle.keepalived_cpu.max(share(after.1, before.1));
     }
     for node in group.bed.nodes() {
-        let (_, agent) = Agents::processes(node)?;
+        let (_, agent) = Place::First.processes(node)?;
         idle.resident_mb = idle.resident_mb.max(resident_mb(&agent)?);
     }
     drop(group);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use landfall_testkit::bed::{Announcement, Announcements, Keepalived, Record, agents, group};
+use landfall_testkit::bed::{Announcement, Announcements, Keepalived, Place, Record, group};
 use landfall_testkit::{Bed, wait};
 use landfall_vrrp::Plan;
 use landfall_vrrp::render::{Host, render};
@@ -33,11 +33,13 @@ pub(super) async fn measure(site: &Site<'_>, addresses: u16) -> Result<Load> {
     subject.turn(anchor).await?;
 
     let mut load = Load { addresses, ..Load::default() };
-    let reloads = |subject: &Subject| -> BTreeMap<String, u64> {
+    let reloads = |subject: &Subject| -> Result<BTreeMap<String, u64>> {
         let nodes = subject.group.bed.nodes().iter();
-        nodes.map(|node| (node.name().to_owned(), agents::metric(node, RELOADS))).collect()
+        nodes
+            .map(|node| Ok((node.name().to_owned(), Place::First.metric(node, RELOADS)?)))
+            .collect()
     };
-    let before = reloads(&subject);
+    let before = reloads(&subject)?;
     let announcements = subject.group.bed.announcements()?;
     let at = Instant::now();
     subject.instance.excluded = all.iter().copied().collect();
@@ -45,7 +47,7 @@ pub(super) async fn measure(site: &Site<'_>, addresses: u16) -> Result<Load> {
     let last = announced(&announcements, &all, None).await?;
     load.plan_seconds = last.saturating_duration_since(at).as_secs_f64();
     let since = |(node, after): (String, u64)| after - before.get(&node).copied().unwrap_or(0);
-    load.reloads = reloads(&subject).into_iter().map(since).max().unwrap_or_default();
+    load.reloads = reloads(&subject)?.into_iter().map(since).max().unwrap_or_default();
 
     let plan = subject.group.plan(1, vec![subject.instance.clone()]);
     let checks = (0..runs).map(|_| check(&subject, &plan)).collect::<Result<Vec<_>>>()?;
@@ -80,7 +82,7 @@ pub(super) async fn measure(site: &Site<'_>, addresses: u16) -> Result<Load> {
 /// Makes the configuration of a node and lets keepalived check it.
 fn check(subject: &Subject, plan: &Plan) -> Result<Duration> {
     let node = &subject.group.bed.nodes()[0];
-    let run_dir = agents::run_dir(node);
+    let run_dir = Place::First.run_dir(node);
     let host = Host {
         node: Some(0),
         interface: node.device(),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use landfall_testkit::Bed;
-use landfall_testkit::bed::{Group, Sampler, agents, group};
+use landfall_testkit::bed::{Group, Place, Sampler, group};
 use landfall_vrrp::{Instance, NodeIndex};
 use tokio::time::sleep;
 
@@ -97,7 +97,7 @@ impl Subject {
 
     /// Waits until the agent of a node says that it is ready: it has heard the holder.
     pub(super) async fn is_back(&self, name: &str) -> Result<()> {
-        Ok(agents::ready(self.group.bed.node(name), DEADLINE).await?)
+        Ok(Place::First.ready(self.group.bed.node(name), DEADLINE).await?)
     }
 
     async fn all_applied(&self) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use landfall_testkit::bed::Running;
+use landfall_testkit::process::Signal;
 use landfall_testkit::wait;
 
 use super::group::Group;
@@ -12,6 +13,8 @@ use crate::LONG;
 pub(super) enum Fault {
     /// All of keepalived dies at once, so that no part of it can clean up after another.
     KeepalivedKilled,
+    /// Its parent process dies, which tells the child.
+    ParentKilled,
     /// The child of keepalived that speaks VRRP dies.
     ChildKilled,
     KeepalivedFrozen,
@@ -29,13 +32,14 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::KeepalivedKilled,
         Self::LinkCut,
         Self::WorkerKilled,
         Self::PowerLost,
         Self::ChildKilled,
         Self::PortSilent,
+        Self::ParentKilled,
         Self::KeeperKilled,
         Self::PortCut,
         Self::KeepalivedFrozen,
@@ -57,14 +61,22 @@ impl Fault {
 
     /// Whether the node comes back by itself.
     pub(super) fn heals_itself(self) -> bool {
-        matches!(self, Self::KeepalivedKilled | Self::ChildKilled | Self::KeepalivedFrozen)
+        matches!(
+            self,
+            Self::KeepalivedKilled
+                | Self::ParentKilled
+                | Self::ChildKilled
+                | Self::KeepalivedFrozen
+        )
     }
 
     /// Lets it happen, and returns the processes that have to be replaced.
     pub(super) async fn strike(self, group: &Group, name: &str) -> Vec<Running> {
         let node = group.bed.node(name);
         let struck = match self {
-            Self::KeepalivedKilled | Self::KeepalivedFrozen => group.keepalived(name),
+            Self::KeepalivedKilled | Self::ParentKilled | Self::KeepalivedFrozen => {
+                group.keepalived(name)
+            }
             Self::ChildKilled => group.keepalived(name)[1..].to_vec(),
             Self::WorkerKilled => vec![group.worker(name).unwrap()],
             Self::KeeperKilled
@@ -79,6 +91,7 @@ impl Fault {
             Self::KeepalivedKilled | Self::ChildKilled | Self::WorkerKilled => {
                 Running::kill_at_once(&struck).unwrap();
             }
+            Self::ParentKilled => struck[0].signal(Signal::SIGKILL).unwrap(),
             Self::KeepalivedFrozen => Running::suspend(&struck).unwrap(),
             Self::KeeperKilled => drop(group.agent(name).kill().unwrap()),
             Self::ProgramsKilled => drop(node.kill_programs().unwrap()),
@@ -96,7 +109,10 @@ impl Fault {
     pub(super) async fn heal(self, group: &mut Group, name: &str, struck: &[Running]) -> Instant {
         let begin = Instant::now();
         match self {
-            Self::KeepalivedKilled | Self::ChildKilled | Self::KeepalivedFrozen => {
+            Self::KeepalivedKilled
+            | Self::ParentKilled
+            | Self::ChildKilled
+            | Self::KeepalivedFrozen => {
                 let what = format!("another keepalived on {name}");
                 let outcome = wait::until(what, LONG, async || {
                     let now = group.keepalived(name);
@@ -109,8 +125,13 @@ impl Fault {
             Self::WorkerKilled => {
                 wait::until("another worker", LONG, async || group.worker(name)).await.unwrap();
             }
-            Self::LinkCut | Self::PortCut | Self::PortSilent => {
+            Self::LinkCut | Self::PortCut => {
                 return group.bed.node(name).restore().await.unwrap();
+            }
+            Self::PortSilent => {
+                group.bed.node(name).restore().await.unwrap();
+                // Until then it could hear no other node.
+                return Instant::now();
             }
             Self::PowerLost => {
                 group.bed.node(name).power_on().await.unwrap();

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::path::Path;
 
 use landfall_api::keepalived_group::GroupNode;
-use landfall_testkit::bed::{Agents, Running, agents, group};
+use landfall_testkit::bed::{Running, group};
 use landfall_testkit::{Bed, Process, Proxy, shared, wait};
 use landfall_vrrp::Plan;
 use tokio::sync::OnceCell;
@@ -13,6 +13,8 @@ use tokio::sync::OnceCell;
 pub(super) use landfall_testkit::bed::group::{GROUP as NAME, slot};
 
 use crate::{LONG, root};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_landfall");
 
 pub(super) struct Group(group::Group);
 
@@ -32,17 +34,29 @@ impl Group {
         let plane = shared().await.unwrap();
         let crds = root().join("deploy/crds");
         KINDS.get_or_init(async || plane.install_crds(&crds).await.unwrap()).await;
-        let binary = Path::new(env!("CARGO_BIN_EXE_landfall"));
+        let binary = Path::new(BINARY);
         Some(Self(group::Group::new(bed, plane, namespace, binary).await.unwrap()))
     }
 
     /// With an agent on every node.
     pub(super) async fn with_agents(namespace: &str) -> Option<Self> {
         let mut group = Self::new(namespace).await?;
-        for name in ["n1", "n2", "n3"] {
-            group.start(name);
-        }
+        group.start_all();
         Some(group)
+    }
+
+    /// Another group of the same nodes, with an agent on every node.
+    pub(super) async fn beside(&self, namespace: &str) -> Self {
+        let (plane, binary) = (shared().await.unwrap(), Path::new(BINARY));
+        let mut group = Self(self.0.beside(plane, namespace, binary).await.unwrap());
+        group.start_all();
+        group
+    }
+
+    fn start_all(&mut self) {
+        for name in ["n1", "n2", "n3"] {
+            self.start(name);
+        }
     }
 
     /// Starts the agent of a node, with the rights that it has in production.
@@ -61,12 +75,12 @@ impl Group {
 
     /// The processes of a node's keepalived, its parent process first.
     pub(super) fn keepalived(&self, name: &str) -> Vec<Running> {
-        Agents::processes(self.bed.node(name)).unwrap().0
+        self.agents.place().processes(self.bed.node(name)).unwrap().0
     }
 
     /// A node's worker, unless it is just being started.
     pub(super) fn worker(&self, name: &str) -> Option<Running> {
-        let (_, all) = Agents::processes(self.bed.node(name)).unwrap();
+        let (_, all) = self.agents.place().processes(self.bed.node(name)).unwrap();
         all.into_iter().find(|it| it.words[1] == "agent-worker")
     }
 
@@ -105,19 +119,19 @@ impl Group {
 
     /// Waits until every instance of a node holds or has heard a holder.
     pub(super) async fn ready(&self, name: &str) {
-        if let Err(error) = agents::ready(self.bed.node(name), LONG).await {
+        if let Err(error) = self.agents.place().ready(self.bed.node(name), LONG).await {
             panic!("{error}\n{}", self.agent(name).log_tail(60));
         }
     }
 
     /// A page that the agent of a node serves, and its status.
     pub(super) fn page(&self, name: &str, path: &str) -> (u16, String) {
-        agents::page(self.bed.node(name), path)
+        self.agents.place().page(self.bed.node(name), path)
     }
 
     /// The sum of a metric over its labels.
     pub(super) fn metric(&self, name: &str, metric: &str) -> u64 {
-        agents::metric(self.bed.node(name), metric)
+        self.agents.place().metric(self.bed.node(name), metric).unwrap()
     }
 
     /// Waits until exactly one of the nodes holds an address.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use landfall_testkit::Bed;
+use landfall_testkit::bed::{Doubled, SAMPLE_INTERVAL};
 use landfall_vrrp::{Form, Instance, Preempt, Transport, Version};
 
 use super::group::slot;
@@ -16,6 +17,10 @@ pub(super) enum Kind {
     UnicastSlot,
     /// As in the classic layout: an address of a Service, and adverts every second, of version 2 in IPv4.
     Classic,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Slot, Self::UnicastSlot, Self::Classic];
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +69,8 @@ pub(super) fn instance(
     Instance { form, preempt, ..slot }
 }
 
-/// Of every kind and family one instance that stays where it is and one that its first node takes back.
-pub(super) fn mixed() -> Vec<Instance> {
-    let kinds = [Kind::Slot, Kind::Classic];
+/// Of these kinds, in every family, one instance that stays where it is and one that its first node takes back.
+pub(super) fn mixed(kinds: &[Kind]) -> Vec<Instance> {
     let families = kinds.iter().flat_map(|kind| Family::BOTH.map(|family| (*kind, family)));
     let both = [(Preempt::Never, [0, 1, 2]), (Preempt::AtOnce, [1, 2, 0])];
     let all = families.flat_map(|it| both.map(|(preempt, order)| (it, preempt, order)));
@@ -81,6 +85,13 @@ pub(super) fn mixed() -> Vec<Instance> {
 /// All addresses that a holder of it has.
 pub(super) fn addresses(instance: &Instance) -> Vec<IpAddr> {
     instance.form.advertised.iter().chain(&instance.excluded).copied().collect()
+}
+
+/// Whether an address was held twice no more than when nodes take it from others so many times. A node that takes it
+/// back has it before the other one hears so and gives it up, which takes about half a millisecond.
+pub(super) fn is_taking_back(doubled: Doubled, times: u32) -> bool {
+    let most = SAMPLE_INTERVAL * 2 * times;
+    doubled.total <= most && doubled.samples <= 2 * usize::try_from(times).unwrap()
 }
 
 /// How long two nodes may hold an address if two of them were due to take it at the same time, on a machine that

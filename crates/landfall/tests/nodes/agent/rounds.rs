@@ -9,12 +9,17 @@ use landfall_vrrp::{Instance, Preempt};
 
 use super::fault::Fault;
 use super::group::Group;
-use super::kinds::{Family, Kind, addresses, instance, one_and_a_half_adverts};
+use super::kinds::{Family, Kind, addresses, instance, is_taking_back, one_and_a_half_adverts};
 use super::site::{ALL, Site, node, without};
 use crate::LONG;
 
 /// How long a node that comes back may have an address that another one holds.
 const LEFTOVER: Duration = Duration::from_secs(1);
+/// Within five adverts, or a second if that is longer, an agent looks eight times whether keepalived is alive, and
+/// may come too late for a sign of life by two of these looks.
+const LOOKED_AT: u32 = 8;
+/// How long it may take to kill a frozen keepalived and to take its addresses off the node, on a machine that is busy.
+const KILLED_WITHIN: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// In each family one instance that stays where it is, and for each node one that the node takes back whenever it
@@ -84,8 +89,8 @@ async fn round(site: &mut Site, fault: Fault) {
     site.all_ready().await;
     for client in clients.iter().flatten() {
         wait::until("an answer of the holder", LONG, async || {
-            let by = client.answered_by(Protocol::Udp);
-            let is_holder = by.as_deref() == Some(parts[0].after);
+            let by = [Protocol::Udp, Protocol::Tcp].map(|protocol| client.answered_by(protocol));
+            let is_holder = by.iter().all(|by| by.as_deref() == Some(parts[0].after));
             if is_holder { Ok(()) } else { Err(format!("{by:?} for {}", parts[0].after)) }
         })
         .await
@@ -126,8 +131,8 @@ impl Seen {
     }
 
     /// Until when the node may have what another one holds.
-    fn back(&self, part: &Part) -> Instant {
-        self.healed + LEFTOVER.max(one_and_a_half_adverts(&part.instance))
+    fn back(&self) -> Instant {
+        self.healed + LEFTOVER
     }
 
     fn stayed(&self, part: &Part, address: IpAddr) {
@@ -140,7 +145,7 @@ impl Seen {
             .partition(|it| self.fault == Fault::PortSilent && it.node == self.victim);
         let nodes: Vec<_> = holdings.iter().map(|it| it.node.as_str()).collect();
         assert_eq!(nodes, [part.before], "{what}");
-        let is_over = |until| until <= self.back(part);
+        let is_over = |until| until <= self.back();
         let are_over = alone.iter().all(|it| it.until.is_some_and(is_over));
         assert!(are_over || part.after == self.victim, "{what}");
     }
@@ -149,7 +154,7 @@ impl Seen {
         let what = self.what(part, address);
         let (record, victim) = (&self.record, self.victim);
         let together = one_and_a_half_adverts(&part.instance);
-        let back = self.back(part);
+        let back = self.back();
         let comes_again = part.after == victim;
         let first = &record.holdings(address)[0];
         assert_eq!(first.node, victim, "{what}");
@@ -162,15 +167,27 @@ impl Seen {
             let is_gone = first.until.is_some_and(|until| until <= back);
             assert!(is_gone, "{what}: the node still had it when it was back");
         }
-        let others = record.doubled(address, &without(victim));
-        assert!(others.longest <= together, "{what}: {others:?} among those that took it");
-        let counted = if self.fault.leaves_addresses() { back } else { record.begin() };
-        let all = record.clone().since(counted).doubled(address, &ALL);
-        assert!(all.longest <= together, "{what}: {all:?}");
-        // Only a node that takes an address back, or two that are due together, have a reason to.
-        if part.instance.preempt == Preempt::Never && others.samples == 0 {
-            assert_eq!(all.samples, 0, "{what}");
+        if self.fault == Fault::KeepalivedFrozen {
+            let is_over = first.until.is_some_and(|until| until <= self.unfrozen_by(part));
+            assert!(is_over, "{what}: its agent did not notice");
         }
+        // Only two that are due together have a reason to.
+        let others = record.doubled(address, &without(victim));
+        assert!(others.total <= together, "{what}: {others:?} among those that took it");
+        let counted = if self.fault.leaves_addresses() { back } else { record.begin() };
+        let since = record.clone().since(counted);
+        for other in without(victim) {
+            let both = since.doubled(address, &[victim, other]);
+            let is_taken_back = comes_again && is_taking_back(both, 1);
+            assert!(both.is_none() || is_taken_back, "{what}: {both:?} with {other}");
+        }
+    }
+
+    /// Until when the agent of a node has found that its keepalived is frozen, and has taken its addresses off the node.
+    fn unfrozen_by(&self, part: &Part) -> Instant {
+        let advert = Duration::from_millis(part.instance.form.advert_millis.into());
+        let patience = (advert * 5).max(Duration::from_secs(1));
+        self.record.begin() + patience + patience * 2 / LOOKED_AT + KILLED_WITHIN
     }
 }
 
@@ -190,6 +207,12 @@ async fn everything_happens(namespace: &str, kind: Kind) {
         .await
         .unwrap();
     site.group.proxy.thaw();
+    // Refused connections are no silence: they fail at once, and are tried again.
+    site.group.proxy.stop();
+    for fault in [Fault::WorkerKilled, Fault::PowerLost, Fault::KeeperKilled] {
+        round(&mut site, fault).await;
+    }
+    site.group.proxy.resume();
     let begin = Instant::now();
     let mut next = site.plan.clone();
     next.generation = 2;

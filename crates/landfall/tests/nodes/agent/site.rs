@@ -31,10 +31,15 @@ pub(super) struct Site {
 impl Site {
     /// Nodes whose agents are started already carry out these instances.
     pub(super) async fn new(group: Group, instances: Vec<Instance>) -> Self {
-        let sampler = group.bed.sampler().unwrap();
         let plan = group.plan(1, instances);
+        Self::with_plan(group, plan).await
+    }
+
+    /// The same with a plan of their own.
+    pub(super) async fn with_plan(group: Group, plan: Plan) -> Self {
+        let sampler = group.bed.sampler().unwrap();
         group.write(&plan).await;
-        group.applied(1, &ALL).await;
+        group.applied(plan.generation, &ALL).await;
         let site = Self { group, sampler, plan };
         site.all_ready().await;
         site
