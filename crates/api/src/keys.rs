@@ -211,7 +211,7 @@ pub fn bounded_entries<'a>(
 
 /// The annotations on Services that are looked at.
 pub fn read_on_services() -> impl Iterator<Item = &'static str> {
-    let ours = WORDS.iter().filter(|word| word.place == "Service annotation").map(|word| word.key);
+    let ours = TERMS.iter().filter(|term| term.place == "Service annotation").map(|term| term.key);
     let sharing = SHARING_KEYS.iter();
     let sharing = sharing.flat_map(|source| [Some(source.key), source.with, source.other_pods]);
     let requests = ADDRESS_REQUESTS_LEFT.iter().chain(POOL_REQUESTS_LEFT).copied();
@@ -231,9 +231,9 @@ pub fn excerpt(text: &str) -> String {
     }
 }
 
-/// A word, where it stands and what it means; a row of the reference page.
+/// A key on an object, the place of the key, and its meaning: a row of the reference page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Word {
+pub struct Term {
     /// Kind of object and place on it, such as `Service annotation`.
     pub place: &'static str,
     /// The key itself.
@@ -243,169 +243,169 @@ pub struct Word {
 }
 
 /// Every key in this module, in the order the reference shows them.
-pub const WORDS: &[Word] = &[
-    word(
+pub const TERMS: &[Term] = &[
+    term(
         "Service annotation",
         ANNOTATION_ADDRESSES,
         "Addresses the Service asks for, one per family, separated by commas. `spec.loadBalancerIP` is the same with one.",
     ),
-    word("Service annotation", ANNOTATION_POOL, "Pools to use, in order, separated by commas."),
-    word(
+    term("Service annotation", ANNOTATION_POOL, "Pools to use, in order, separated by commas."),
+    term(
         "Service annotation",
         ANNOTATION_SHARING_KEY,
         "Services with the same key may share an address if both consent and their ports are disjoint.",
     ),
-    word(
+    term(
         "Service annotation",
         ANNOTATION_SHARING_WITH,
         "Namespaces the Service shares its address with, separated by commas, or `*` for all.",
     ),
-    word(
+    term(
         "Service annotation",
         ANNOTATION_KUBE_VIP_ADDRESSES,
         "Addresses that kube-vip announces for the Service, one per family, separated by commas. Written where a pool of its `ConfigMap` serves. A user's value is a request, and at most one address per family is read. Without such a `ConfigMap` or `--kube-vip-class` it counts as a request of the lowest precedence.",
     ),
-    word(
+    term(
         "Service annotation",
         ANNOTATION_KUBE_VIP_INTERFACE,
         "The network interface on which kube-vip announces them. Written together with an address that a pool chose.",
     ),
-    word(
+    term(
         "Service annotation",
         ANNOTATION_KUBE_VIP_REQUESTED,
         "Written by kube-vip: an address that DHCP gave. It counts once kube-vip shows it in the Service's status.",
     ),
-    word(
+    term(
         "Service annotation",
         ANNOTATION_KUBE_VIP_IGNORE,
         "`\"true\"`: no pool of kube-vip's `ConfigMap` serves the Service.",
     ),
-    word(
+    term(
         "Service annotation",
         ANNOTATION_KEEPALIVED_GROUP,
         "The `KeepalivedGroup` that announces the Service, as `namespace/name`. It wins over `announce` of the pool.",
     ),
-    word(
+    term(
         "Service annotation",
         ANNOTATION_SPREAD_VIPS,
         "`\"true\"`: each address of the Service has a VRRP instance and a preferred node of its own. Without effect in groups with `vrrp`, which spread all addresses.",
     ),
-    word(
+    term(
         "Service annotation",
         ANNOTATION_VERBATIM_CONFIG,
         "Lines for the VRRP instances of the Service, a JSON object such as `{\"track_src_ip\": \"\"}`, by keywords of a [closed list](verbatim.md).",
     ),
-    word(
+    term(
         "Service label",
         LABEL_IMPLEMENTATION,
         "`kube-vip` where the Service shows its addresses in kube-vip's annotation.",
     ),
-    word(
+    term(
         "Service label",
         LABEL_KUBE_VIP_ADDRESS,
         "Left by the first versions of kube-vip-cloud-provider; removed.",
     ),
-    word(
+    term(
         "Service condition",
         CONDITION_ALLOCATED,
         "`True` when the Service has the addresses it asked for; otherwise why not, pool by pool, and the nearest fix.",
     ),
-    word(
+    term(
         "Service condition",
         CONDITION_ANNOUNCED,
         "`True` when a node holds the addresses and announces them, with its name; otherwise why not, and the nearest fix.",
     ),
-    word(
+    term(
         "Service finalizer",
         FINALIZER_SERVICE,
         "Left by vip-allocator-operator; removed when its Service is taken over.",
     ),
-    word(
+    term(
         "Service finalizer",
         FINALIZER_CLOUD_PROVIDER,
         "Left by kube-vip-cloud-provider; removed where the Service is one of those that it served. Other programs use the same finalizer, and theirs stays.",
     ),
-    word(
+    term(
         "IP label",
         LABEL_IPGROUP,
         "Name of the `IPGroup` the address was given from. Left out when that name is longer than 63 characters; `spec.pool` always says it.",
     ),
-    word(
+    term(
         "IP label",
         LABEL_GSM,
         "Name of the `GroupSegmentMapping` (vip-allocator-operator up to 0.3).",
     ),
-    word("IP annotation", ANNOTATION_OWNER, "The holder of the address, as `namespace/name`."),
-    word(
+    term("IP annotation", ANNOTATION_OWNER, "The holder of the address, as `namespace/name`."),
+    term(
         "IP annotation",
         ANNOTATION_HOLDERS,
         "Where the address has several holders: the first of them and how many more, for `kubectl get ips`. Written, never read.",
     ),
-    word(
+    term(
         "IPGroup condition",
         CONDITION_READY,
         "`True` when the pool can serve; otherwise what is wrong with it.",
     ),
-    word(
+    term(
         "IPGroup condition",
         CONDITION_CONSISTENT,
         "`False` when repair found that ledger and Services disagree about addresses of the pool, with the findings; `True` when that is over. Not set before anything was found.",
     ),
-    word(
+    term(
         "IPGroup condition",
         CONDITION_OVERLAPS,
         "`True` while other pools have some of its addresses, with their names. Not set otherwise.",
     ),
-    word(
+    term(
         "KeepalivedGroup condition",
         CONDITION_READY,
         "`True` when the group can announce; otherwise what is wrong with it.",
     ),
-    word(
+    term(
         "KeepalivedGroup condition",
         CONDITION_DEGRADED,
         "`True` while part of the group does not work as it should, such as a node that is silent or a line that is refused, with the part's name.",
     ),
-    word(
+    term(
         "KeepalivedGroup condition",
         CONDITION_RECONCILE_SUCCESS,
         "`True` when the group is carried out as it is written, else `False`. Known from keepalived-operator.",
     ),
-    word(
+    term(
         "KeepalivedGroup condition",
         CONDITION_RECONCILE_ERROR,
         "`True` when the group cannot be carried out as it is written, with the error, else `False`. Known from keepalived-operator.",
     ),
-    word(
+    term(
         "Label of a group's pods and generated objects",
         LABEL_KEEPALIVED_GROUP,
         "Name of the `KeepalivedGroup` in the same namespace that the object belongs to.",
     ),
-    word(
+    term(
         "VirtualIP annotation",
         ANNOTATION_MIGRATE,
         "With any value: turn this VirtualIP into a LoadBalancer Service.",
     ),
-    word(
+    term(
         "VirtualIP finalizer",
         FINALIZER_VIRTUALIP_IP,
         "The VirtualIP's `IP` object is still to be deleted.",
     ),
-    word(
+    term(
         "VirtualIP finalizer",
         FINALIZER_VIRTUALIP_SERVICE,
         "The VirtualIP's clone Service is still to be deleted.",
     ),
-    word(
+    term(
         "Role label",
         LABEL_ROLE,
         "In the manifests: which set of the operator's rights the role or binding is about.",
     ),
-    word("Role annotation", ANNOTATION_PURPOSE, "In the manifests: the purpose of the role."),
+    term("Role annotation", ANNOTATION_PURPOSE, "In the manifests: the purpose of the role."),
 ];
 
-const fn word(place: &'static str, key: &'static str, meaning: &'static str) -> Word {
-    Word { place, key, meaning }
+const fn term(place: &'static str, key: &'static str, meaning: &'static str) -> Term {
+    Term { place, key, meaning }
 }
 
 #[cfg(test)]
@@ -422,11 +422,11 @@ mod tests {
     }
 
     #[test]
-    fn each_word_is_explained_once() {
-        let keys: BTreeSet<_> = WORDS.iter().map(|word| (word.place, word.key)).collect();
-        assert_eq!(keys.len(), WORDS.len());
-        for word in WORDS {
-            assert!(word.meaning.ends_with('.'), "{word:?}");
+    fn each_term_is_explained_once() {
+        let keys: BTreeSet<_> = TERMS.iter().map(|term| (term.place, term.key)).collect();
+        assert_eq!(keys.len(), TERMS.len());
+        for term in TERMS {
+            assert!(term.meaning.ends_with('.'), "{term:?}");
         }
     }
 }

@@ -77,7 +77,7 @@ fn version(text: Option<&str>) -> u64 {
 
 /// The state that a watch has shown, in as little memory as can be compared.
 #[derive(Debug, Default)]
-struct Told {
+struct Heard {
     there: BTreeMap<Id, u64>,
     /// Objects deleted since a comparison began.
     gone: BTreeMap<Id, u64>,
@@ -99,7 +99,7 @@ struct Owed {
     gone: BTreeMap<Id, u64>,
 }
 
-impl Told {
+impl Heard {
     /// The differences between a list and the state that the watch has shown.
     fn owes(&self, listed: &Listed) -> Owed {
         let there = listed.there.iter().filter(|(id, version)| !self.has_told(**id, **version));
@@ -150,7 +150,7 @@ pub(crate) struct Comparison<K> {
     api: Api<K>,
     params: ListParams,
     checks: Checks,
-    told: Told,
+    told: Heard,
     stage: Stage,
 }
 
@@ -167,7 +167,7 @@ where
         // Zero from the start, so that a rate can be computed.
         drop(checks.found.get_or_create(&Kind { kind }));
         let stage = Stage::Resting { until: Instant::now() + NEVER };
-        Self { kind, api, params: params.limit(PAGE), checks, told: Told::default(), stage }
+        Self { kind, api, params: params.limit(PAGE), checks, told: Heard::default(), stage }
     }
 
     fn rest(&mut self) {
@@ -182,7 +182,7 @@ where
         }
         match event {
             Event::Init => {
-                self.told = Told::default();
+                self.told = Heard::default();
                 self.stage = Stage::Resting { until: Instant::now() + NEVER };
             }
             Event::InitDone => self.rest(),
@@ -277,8 +277,8 @@ where
 mod tests {
     use super::*;
 
-    fn told(there: &[(Id, u64)], gone: &[(Id, u64)]) -> Told {
-        Told { there: there.iter().copied().collect(), gone: gone.iter().copied().collect() }
+    fn told(there: &[(Id, u64)], gone: &[(Id, u64)]) -> Heard {
+        Heard { there: there.iter().copied().collect(), gone: gone.iter().copied().collect() }
     }
 
     #[test]

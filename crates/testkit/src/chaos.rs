@@ -131,7 +131,7 @@ impl Chaos {
         let (attacked, ()) = tokio::join!(attack, player.play(ACTS));
         // Even after an attack that failed: etcd must not stay stopped.
         self.plane.resume_etcd()?;
-        operators.mend()?;
+        operators.repair()?;
         attacked?;
 
         let mut found = operators.ended();

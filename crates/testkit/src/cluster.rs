@@ -60,13 +60,13 @@ impl Snapshot {
             })
             .collect();
         let all_named = self.claims.iter().flat_map(|ip| holders(ip, identity));
-        let by_leave: BTreeSet<_> =
+        let shared_by_consent: BTreeSet<_> =
             all_named.filter(Named::shares_by_map).map(|named| named.id).collect();
         let holders: Vec<_> = services
             .iter()
             .map(|service| {
                 let id = identity_of(service);
-                let spec = service.spec.as_ref().filter(|_| by_leave.contains(&id));
+                let spec = service.spec.as_ref().filter(|_| shared_by_consent.contains(&id));
                 HolderFact {
                     id,
                     shows: taken_by(service),

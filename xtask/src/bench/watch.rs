@@ -328,7 +328,7 @@ mod tests {
         assert_eq!((known.with_address, known.changed), (1, 0));
         known.is(&seen("a", "2", None), &place);
         known.is(&seen("a", "2", Some("10.0.0.2")), &place);
-        assert_eq!((known.with_address, known.changed), (1, 0), "made anew");
+        assert_eq!((known.with_address, known.changed), (1, 0), "made again");
         known.is(&seen("a", "2", Some("10.0.0.3")), &place);
         assert_eq!((known.with_address, known.changed), (1, 1), "another");
         known.is(&seen("a", "2", None), &place);

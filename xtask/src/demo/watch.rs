@@ -223,7 +223,7 @@ impl Board {
         let mut row = Row { service: key, wish, addresses, node, moved, took, refusal };
         match self.rows.iter_mut().find(|(_, old)| old.service == row.service) {
             Some((first, old)) => {
-                // A new wish begins anew; what else changes about an address takes it no time.
+                // A new wish starts the clock again; other changes of an address do not.
                 if old.wish != row.wish {
                     *first = at;
                 }

@@ -15,7 +15,7 @@ pub(super) fn files() -> Result<Vec<File>, Error> {
             Err(source) => return Err(Error::Json { path, source }),
         }
     }
-    files.push(File { path: "docs/reference/words.md".to_owned(), text: all_words() });
+    files.push(File { path: "docs/reference/words.md".to_owned(), text: all_terms() });
     Ok(files)
 }
 
@@ -204,7 +204,7 @@ fn refusals(schema: &Value) -> impl Iterator<Item = String> {
     })
 }
 
-fn all_words() -> String {
+fn all_terms() -> String {
     let mut page = vec![
         format!("<!-- {NOTICE} -->"),
         "# Keys on objects\n".to_owned(),
@@ -214,9 +214,9 @@ fn all_words() -> String {
         "| --- | --- | --- |".to_owned(),
     ];
     page.extend(
-        keys::WORDS
+        keys::TERMS
             .iter()
-            .map(|word| format!("| {} | `{}` | {} |", word.place, word.key, cell(word.meaning))),
+            .map(|term| format!("| {} | `{}` | {} |", term.place, term.key, cell(term.meaning))),
     );
     page.push("\n## How much is read\n".to_owned());
     page.push(

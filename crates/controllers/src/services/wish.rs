@@ -101,9 +101,9 @@ mod tests {
                 Some(base.clone().showing(&["10.0.0.1"]).deleting()),
                 false,
             ),
-            ("made anew under the same name", Some(base.clone().with_uid("other")), true),
+            ("made again under the same name", Some(base.clone().with_uid("other")), true),
             (
-                "made anew and showing it",
+                "made again and showing it",
                 Some(base.clone().with_uid("other").showing(&["10.0.0.1"])),
                 false,
             ),

@@ -159,7 +159,7 @@ impl State {
         self.ghosts.changed_consent.swap(0, 1);
     }
 
-    /// Numbers versions anew, then puts the operators in order.
+    /// Numbers versions from the start, then puts the operators in order.
     fn number(&mut self) {
         for name in Name::ALL {
             self.number_service(name);

@@ -137,7 +137,7 @@ impl Operators {
     }
 
     /// Ends all harm: wakes every operator, and removes all faults between operators and API server.
-    pub(super) fn mend(&self) -> Result<()> {
+    pub(super) fn repair(&self) -> Result<()> {
         for Member { proxy, operator, .. } in &self.members {
             operator.cont_signal()?;
             proxy.clear_rules();

@@ -204,7 +204,7 @@ impl Player {
         let who = Self::anyone(random);
         let gone = self.services(who.namespace).delete(&who.name, &DeleteParams::default()).await;
         let made = self.make(random, &who).await;
-        ("made anew", format!("{} is made anew", who.key()), gone.map(drop).and(made))
+        ("made again", format!("{} is made again", who.key()), gone.map(drop).and(made))
     }
 
     async fn change(&self, random: &mut Random) -> Done {

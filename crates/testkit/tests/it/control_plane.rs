@@ -110,7 +110,7 @@ async fn etcd_hangs_and_forgets_when_told() {
 
     let forgotten = plane.compact_etcd().await.unwrap();
     assert!(forgotten > past.parse().unwrap());
-    // It has its own memory of the past until it is started anew.
+    // It has its own memory of the past until it is restarted.
     plane.restart_apiserver().await.unwrap();
     let gone = maps.list(&in_the_past).await.unwrap_err();
     assert!(matches!(&gone, kube::Error::Api(status) if status.code == 410), "{gone}");
@@ -209,6 +209,6 @@ async fn a_restored_etcd_has_the_objects_and_versions_of_when_it_was_saved() {
     let (restored, now) = names().await;
     assert_eq!(restored, ["before"]);
     assert!(now < version, "{now} after {version}");
-    make("anew").await;
-    assert_eq!(names().await.0, ["anew", "before"]);
+    make("again").await;
+    assert_eq!(names().await.0, ["again", "before"]);
 }

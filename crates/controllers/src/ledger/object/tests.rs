@@ -26,8 +26,11 @@ fn claims_of_the_original_operator_are_read_from_label_and_annotation() {
     let of_virtual_ip = tenure(json!({"gsm": "dmz"}), owner);
     assert_eq!(of_virtual_ip.to_string(), "VirtualIP shop/web");
     assert_eq!(of_virtual_ip.services(), []);
-    let nobodys = tenure(json!({}), json!({}));
-    assert_eq!(nobodys.tenure, Tenure::Nobody("an IP object that names no holder".to_owned()));
+    let without_holder = tenure(json!({}), json!({}));
+    assert_eq!(
+        without_holder.tenure,
+        Tenure::Nobody("an IP object that names no holder".to_owned())
+    );
     let odd = tenure(json!({}), json!({"virtualips.paas.il/owner": "no-slash"}));
     assert!(matches!(odd.tenure, Tenure::Nobody(text) if text.contains("no-slash")));
 }

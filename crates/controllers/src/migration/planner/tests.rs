@@ -336,7 +336,7 @@ fn a_claim_that_was_shown_for_longer_than_the_grace_goes_when_it_is_shown_no_mor
 }
 
 #[test]
-fn a_claim_that_passed_on_is_nobodys_to_wait_for() {
+fn no_virtual_ip_waits_for_a_claim_that_passed_on() {
     let mut rig = Rig::listed(Duration::from_mins(5));
     rig.hear(is(claim("u", 4)));
     assert_eq!(rig.plan(now(10)), []);

@@ -157,8 +157,8 @@ impl Round<'_> {
                 self.own.repair.fix_by = self.now.uptime.saturating_add(REPORT_DEADLINE);
             }
         }
-        let nobodys = found.iter().filter(|found| found.keys.is_empty());
-        self.own.repair.addrs = nobodys.filter_map(|found| found.addr).collect();
+        let without_holder = found.iter().filter(|found| found.keys.is_empty());
+        self.own.repair.addrs = without_holder.filter_map(|found| found.addr).collect();
         self.own.repair.open = found;
         self.own.repair.concerned = concerned;
         self.own.repair.rounds = self.own.repair.rounds.saturating_add(1);

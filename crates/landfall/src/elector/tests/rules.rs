@@ -52,7 +52,7 @@ fn decisions_follow_from_what_was_seen_and_when() {
         ),
         ("and expires", vec![(0, other("1")), (15, other("1"))], 15, Next::Update("1")),
         (
-            "a changed record counts anew",
+            "a changed record starts the count again",
             vec![(0, other("1")), (14, other("2"))],
             20,
             Next::Wait(29),

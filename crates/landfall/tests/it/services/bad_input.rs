@@ -66,7 +66,7 @@ async fn a_request_that_cannot_be_granted_is_refused_with_its_reason_and_takes_n
 }
 
 #[tokio::test]
-async fn a_claim_that_is_nobodys_service_counts_as_taken_and_is_never_touched() {
+async fn a_claim_without_a_service_counts_as_taken_and_is_never_touched() {
     let tenant = tenant("bad-claims").await;
     let by_hand = tenant.make_claim(&bare_claim(ip("10.2.2.0"))).await;
     // As long as its copy shows the address, the claim does not count as an orphan.

@@ -531,7 +531,7 @@ async fn survives_every_crash(scenario: &Scenario, dialect: Dialect) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_after_any_write_of_giving_and_taking_is_mended(
+async fn a_crash_after_any_write_of_giving_and_taking_is_repaired(
     #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
 ) {
     survives_every_crash(&ALLOCATE_AND_RELEASE, dialect).await;
@@ -539,7 +539,7 @@ async fn a_crash_after_any_write_of_giving_and_taking_is_mended(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_after_any_write_of_a_changed_request_is_mended(
+async fn a_crash_after_any_write_of_a_changed_request_is_repaired(
     #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
 ) {
     survives_every_crash(&CHANGE_A_REQUEST, dialect).await;
@@ -547,7 +547,7 @@ async fn a_crash_after_any_write_of_a_changed_request_is_mended(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_after_any_write_of_sharing_is_mended(
+async fn a_crash_after_any_write_of_sharing_is_repaired(
     #[values(Dialect::Groups, Dialect::KubeVip)] dialect: Dialect,
 ) {
     survives_every_crash(&SHARE, dialect).await;
@@ -557,7 +557,7 @@ async fn a_crash_after_any_write_of_sharing_is_mended(
 #[case(&TAKE_OVER, Dialect::Groups)]
 #[case(&TAKE_OVER_FROM_THE_PROVIDER, Dialect::KubeVip)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_after_any_write_of_a_take_over_is_mended(
+async fn a_crash_after_any_write_of_a_take_over_is_repaired(
     #[case] scenario: &Scenario,
     #[case] dialect: Dialect,
 ) {
@@ -566,6 +566,6 @@ async fn a_crash_after_any_write_of_a_take_over_is_mended(
 
 /// Pools of the `ConfigMap` retain nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_after_any_write_of_retaining_is_mended() {
+async fn a_crash_after_any_write_of_retaining_is_repaired() {
     survives_every_crash(&RETAIN, Dialect::Groups).await;
 }

@@ -167,8 +167,8 @@ async fn a_claim_deleted_by_hand_is_made_again_while_the_address_is_shown() {
 
 #[tokio::test]
 async fn a_service_made_anew_under_the_same_name_is_another_one() {
-    let tenant = tenant("wake-anew").await;
-    tenant.pool(pool("wake-anew", &["10.4.5.0/30"]).only_for("wake-anew")).await;
+    let tenant = tenant("wake-again").await;
+    tenant.pool(pool("wake-again", &["10.4.5.0/30"]).only_for("wake-again")).await;
     for _ in 0..5 {
         let made = tenant.create(load_balancer("web")).await;
         let addr = tenant.shows_something("web").await.to_string();
@@ -182,7 +182,7 @@ async fn a_service_made_anew_under_the_same_name_is_another_one() {
     tenant.delete("web").await;
     tenant.create(load_balancer("web").asking("10.4.5.2")).await;
     tenant.shows("web", &["10.4.5.2"]).await;
-    tenant.ends(&["wake-anew"]).await;
+    tenant.ends(&["wake-again"]).await;
 }
 
 /// How an address becomes free for the waiters.

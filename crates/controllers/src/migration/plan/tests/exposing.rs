@@ -192,7 +192,7 @@ fn changes_of_the_service_and_of_the_copy_are_brought_in_line() {
     let mut cluster = valid();
     cluster.remove_service("shop/web-keepalived-clone");
     cluster.settle();
-    assert_eq!(cluster.trace, ["copy"], "a copy that was deleted is made anew");
+    assert_eq!(cluster.trace, ["copy"], "a copy that was deleted is made again");
 }
 
 #[test]

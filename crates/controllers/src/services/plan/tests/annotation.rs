@@ -349,7 +349,7 @@ fn who_shows_addresses_of_both_kinds_stays_where_it_shows_them() {
 }
 
 #[test]
-fn what_a_pool_excludes_is_nobodys_also_beyond_the_pools() {
+fn an_address_that_a_pool_excludes_is_given_to_no_service_even_beyond_the_pools() {
     let mut sim = running_in(Place::Annotation, 1);
     let others = PoolName::new("ConfigMap/kubevip/others");
     sim.cluster.set_pool(others.as_str(), "192.0.2.1-192.0.2.2", "192.0.2.2");

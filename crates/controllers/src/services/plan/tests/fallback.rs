@@ -144,7 +144,7 @@ fn who_has_no_other_pool_reads_of_the_one_on_request_unless_it_is_for_others() {
 }
 
 #[test]
-fn a_pool_on_request_that_cannot_be_used_is_in_nobodys_way() {
+fn a_pool_on_request_that_cannot_be_used_blocks_no_service() {
     let mut sim = falling_back(true);
     put_named(&mut sim, |view| view.pool = Err(vec!["odd".to_owned()]));
     sim.cluster.delete_pool(&PoolName::new(OWN));

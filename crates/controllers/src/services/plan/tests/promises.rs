@@ -16,7 +16,7 @@ fn whoever_keeps_undoing_what_we_write_is_met_with_patience() {
     };
     undo(&mut sim);
     sim.quiet();
-    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"], "once is mended at once");
+    assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"], "a single case is repaired at once");
     for _ in 0..600 {
         undo(&mut sim);
         sim.pass_time(Duration::from_millis(100));

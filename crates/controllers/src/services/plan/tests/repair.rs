@@ -75,7 +75,7 @@ const KINDS_FOUND: [(Finding, Story, &[&str]); 7] = [
 ];
 
 #[test]
-fn each_kind_is_reported_before_it_is_mended() {
+fn each_kind_is_reported_before_it_is_repaired() {
     for (finding, story, fixes) in KINDS_FOUND {
         let mut sim = untouched(RepairMode::Fix);
         story(&mut sim);

@@ -234,7 +234,7 @@ proptest! {
     /// The same while users write fields that only operators should: nothing is promised at every moment, but
     /// in the end ledger and Services agree again, unless two Services were made to show one address.
     #[test]
-    fn what_users_break_is_mended(
+    fn damage_by_users_is_repaired(
         place in prop_oneof![Just(Place::Status), Just(Place::Annotation)],
         operators in 1..=2_usize,
         steps in prop::collection::vec(wild_step(), 1..300),
