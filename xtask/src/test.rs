@@ -16,6 +16,9 @@ use crate::{cargo, control_plane, generate, tools};
 /// alone. Set it, or run the tests without xtask, to play others.
 const STORIES: &str = "PROPTEST_RNG_SEED";
 
+/// What tests are told, unless it is set already. A test that is skipped is green as well, and would show nothing.
+const TOLD: [(&str, &str); 2] = [(STORIES, "1"), (programs::CI, "true")];
+
 const CARGO_DENY: tools::Tool = tools::Tool { name: "cargo-deny", version: "0.20.2" };
 
 #[derive(Debug, thiserror::Error)]
@@ -59,12 +62,8 @@ fn run_steps(steps: &mut Steps<'_>) -> Result<(), Error> {
     let mut test = cargo::command();
     // One run reports everything that fails.
     test.args(["test", "--workspace", "--no-fail-fast"]);
-    if env::var_os(STORIES).is_none() {
-        test.env(STORIES, "1");
-    }
-    // A test that is skipped is green as well, and would tell nothing.
-    if env::var_os(programs::CI).is_none() {
-        test.env(programs::CI, "true");
+    for (name, value) in TOLD.into_iter().filter(|(name, _)| env::var_os(name).is_none()) {
+        test.env(name, value);
     }
     steps.step("cargo test --workspace", || Ok(cargo::run("cargo test --workspace", &mut test)?))
 }

@@ -38,7 +38,7 @@
 //! | [`Running`] | a process, such as one on a node, to end or to freeze it |
 //! | [`Keepalived`] | the real one, run by hand: reload, states, every way to die |
 //! | [`KubeProxy`] | the real one, in front of endpoints |
-//! | [`Agents`], [`Group`] | the agents of a keepalived group; such a group, with a plan that the test writes |
+//! | [`Agents`], [`Place`], [`Group`] | the agents of a keepalived group, and what they have on a node; such a group, with a plan that the test writes |
 //! | [`Cluster`] | such a group with an operator, which plans it |
 //! | [`Sampler`], [`Record`] | who held which address when |
 //! | [`Asking`], [`Questions`] | which node answered a client, and when none did |

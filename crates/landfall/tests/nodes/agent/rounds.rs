@@ -127,7 +127,11 @@ impl Seen {
         let holdings: Vec<_> = holdings.collect();
         let (fault, victim, name) = (self.fault, self.victim, &part.instance.name);
         let healed = self.healed - self.record.begin();
-        format!("{fault:?} of {victim}, back after {healed:?}, {address} of {name}: {holdings:?}")
+        let pause = self.record.longest_pause();
+        format!(
+            "{fault:?} of {victim}, back after {healed:?}, seen at least every {pause:?}, {address} of {name}: \
+             {holdings:?}"
+        )
     }
 
     /// Until when the node may have what another one holds.
