@@ -19,7 +19,7 @@ use super::{
     link_local,
     notices::{Notice, Notices},
     proc::{self, Ours},
-    pulse::{Life, Pulse, patience},
+    pulse::{Life, Pulse, patience, patience_with_reading},
     socket::Call,
     stopped,
 };
@@ -33,7 +33,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const SETTLED: Duration = Duration::from_secs(10);
 /// How long it may take to stop: as long as its parent process waits for its children.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
-/// How long it may take to read its configuration: far longer than a busy machine needs for the largest one.
+/// How long it may take to read its configuration as long as it holds nothing: far longer than a busy machine needs
+/// for the largest one.
 const READ_DEADLINE: Duration = Duration::from_secs(30);
 /// How old the counters in an answer may be, since keepalived logs a line for each dump. States are never older
 /// than the last transition.
@@ -81,9 +82,9 @@ enum Phase {
 }
 
 impl Phase {
-    /// It reads it because it starts, or because it was told to.
-    fn reading(told: bool) -> Self {
-        Self::Reading { until: Instant::now() + READ_DEADLINE, told }
+    /// It reads it because it starts.
+    fn starting() -> Self {
+        Self::Reading { until: Instant::now() + READ_DEADLINE, told: false }
     }
 }
 
@@ -221,7 +222,7 @@ impl Keeping {
     /// Looks after a running keepalived.
     async fn attend(&mut self, mut daemon: Daemon) -> (Daemon, End) {
         let mut pulse = Pulse::default();
-        let mut phase = Phase::reading(false);
+        let mut phase = Phase::starting();
         if daemon.child.is_some() {
             self.expect_dumps(&daemon);
             // An adopted one may hold addresses.
@@ -252,7 +253,7 @@ impl Keeping {
                     self.known.give_up(&self.run_dir);
                     warn!("keepalived's VRRP process has ended");
                     self.answer_down("keepalived's VRRP process has ended");
-                    phase = Phase::reading(false);
+                    phase = Phase::starting();
                 }
                 Event::Noticed(Ok(notices)) => {
                     if daemon.child.as_ref().is_some_and(|child| proc::is_exiting(child.id())) {
@@ -362,19 +363,22 @@ impl Keeping {
         match *phase {
             Phase::Idle => {
                 let child = daemon.child.as_ref().filter(|_| !self.known.farewells().is_empty())?;
-                if pulse.look(child.id()) == Life::Silent {
+                if pulse.look(child.id()) != Life::Shown {
                     *phase = self.dump(daemon, self.patience() / 2);
                 }
             }
             Phase::Reading { until, .. } if now >= until => {
                 return Some("keepalived does not read its configuration");
             }
-            Phase::Reading { told, .. } => {
-                // Without a VRRP process it may not have taken signals yet when it was told.
-                if told && daemon.child.is_none() {
-                    tell_to_read(daemon);
+            Phase::Reading { told, .. } => match &daemon.child {
+                // It cannot be asked meanwhile, but it is no less watched.
+                Some(child) if pulse.look(child.id()) == Life::Lost => {
+                    return Some("keepalived does not read its configuration");
                 }
-            }
+                // It may not have taken signals yet when it was told.
+                None if told => tell_to_read(daemon),
+                Some(_) | None => {}
+            },
             Phase::Dumping { until, .. } if now >= until => {
                 return Some("keepalived does not answer");
             }
@@ -398,7 +402,12 @@ impl Keeping {
                 return Phase::Idle;
             }
         }
-        Phase::reading(true)
+        let longest = if self.known.holds_something() {
+            patience_with_reading(self.known.longest_interval())
+        } else {
+            READ_DEADLINE
+        };
+        Phase::Reading { until: Instant::now() + longest, told: true }
     }
 
     /// Asks the VRRP process itself: it is the one whose silence counts.

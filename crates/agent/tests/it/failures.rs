@@ -1,6 +1,8 @@
 //! keepalived dies or hangs: its addresses leave the node, and another node takes them at once.
 
-use landfall_agent::call::State;
+use std::time::{Duration, Instant};
+
+use landfall_agent::call::{Answer, State};
 use landfall_testkit::Bed;
 use landfall_testkit::bed::Doubled;
 use landfall_testkit::process::Signal;
@@ -132,4 +134,32 @@ async fn a_killed_vrrp_process_is_replaced_at_once_in_version_2() {
 #[tokio::test]
 async fn a_frozen_keepalived_loses_its_addresses() {
     keepalived_fails(Kind::Fast, Fate::Frozen).await;
+}
+
+#[tokio::test]
+async fn a_keepalived_that_freezes_while_it_is_told_to_read_loses_its_addresses_as_soon() {
+    let Some(bed) = Bed::for_test().await.unwrap() else { return };
+    let plan = plan(&bed, Kind::Fast, INSTANCES);
+    let held = addresses(&plan);
+    let sampler = bed.sampler().unwrap();
+    let n1 = bed.node("n1");
+    write(&plan, n1);
+    let agent = Agent::start(n1);
+    agent.reaches(State::Master).await;
+    held_by(&sampler, &held, "n1").await;
+    let _other = plain(&plan, bed.node("n2")).await;
+    let before = agent.keepalived();
+    let begin = Instant::now();
+    for id in &before {
+        signal(*id, Signal::SIGSTOP);
+    }
+    let answer = agent.keeper.use_configuration().await.unwrap();
+    assert!(matches!(answer, Answer::Down { .. }), "{answer:?}");
+    agent.lets_go(&held).await;
+    // A second by the watchdog, and the rest for a busy machine.
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    held_by(&sampler, &held, "n2").await;
+    agent.keepalived_other_than(&before).await;
+    assert!(agent.terminate().await.success());
 }

@@ -1,6 +1,7 @@
 //! What the worker asks for is done, and the answer tells the truth.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
 
 use landfall_agent::call::{Answer, State};
 use landfall_testkit::Bed;
@@ -130,11 +131,15 @@ async fn a_keepalived_that_does_not_read_its_configuration_is_replaced() {
     let agent = Agent::start(bed.node("n1"));
     agent.reaches(State::Master).await;
     let before = agent.keepalived();
+    let begin = Instant::now();
     signal(before[0], Signal::SIGSTOP);
     let Answer::Down { error, .. } = agent.keeper.use_configuration().await.unwrap() else {
         panic!("it cannot have read it")
     };
     assert_eq!(error, "keepalived does not read its configuration");
+    // What holds addresses is given a few seconds, not the time that a first start may need.
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
     agent.keepalived_other_than(&before).await;
     agent.reaches(State::Master).await;
     assert!(agent.terminate().await.success());
