@@ -9,11 +9,13 @@ pub mod call;
 mod client;
 mod descriptor;
 pub mod keeper;
+mod probe;
 mod run_dir;
 pub mod session;
 pub mod worker;
 
 pub use self::{
     client::Keeper,
+    probe::probe,
     run_dir::{Error, Farewell, OwnedAddress, RunDir},
 };

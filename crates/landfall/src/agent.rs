@@ -3,16 +3,20 @@
 use std::env;
 use std::ffi::OsString;
 use std::io;
+use std::time::Duration;
 
 use landfall_agent::RunDir;
 use landfall_agent::keeper::{self, Settings};
 use landfall_agent::session::{self, Parent};
 use tracing::info;
 
-use crate::args::{Agent, Global, Session};
+use crate::args::{Agent, AgentProbe, Global, Session};
 
 /// keepalived's program, looked for where programs are.
 pub(crate) const KEEPALIVED: &str = "keepalived";
+
+/// Less than the kubelet waits for a probe.
+const PROBE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Why the agent did not start, or ended with an error.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +63,11 @@ pub fn run(global: &Global, args: &Agent) -> Result<(), Error> {
         keepalived: KEEPALIVED.into(),
     };
     Ok(keeper::run(&settings)?)
+}
+
+/// Asks an agent whether it is alive.
+pub(crate) fn probe(args: &AgentProbe) -> io::Result<()> {
+    landfall_agent::probe(&RunDir::new(&args.run_dir), PROBE_DEADLINE)
 }
 
 /// Becomes a program in a session of its own. Returns only if that fails.

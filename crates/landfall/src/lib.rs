@@ -25,7 +25,7 @@ use clap::{CommandFactory as _, Parser as _};
 use tokio::runtime::Builder;
 use tracing::error;
 
-use crate::args::{Agent, Cli, Command, Global, Operator, Session};
+use crate::args::{Agent, AgentProbe, Cli, Command, Global, Operator, Session};
 use crate::elector::Timing;
 
 /// How long threads may take to end when all their work is over.
@@ -60,6 +60,10 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
             let ended = agent::run(&global, &args);
             ended.map_or_else(|error| failed(&error, error.hint()), |()| ExitCode::SUCCESS)
         }
+        Task::Probe(args) => match agent::probe(&args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error, None),
+        },
         Task::Session(session) => failed(&agent::begin_session(&session), None),
     }
 }
@@ -69,6 +73,7 @@ enum Task {
     Operator(Box<Operator>, Timing),
     Agent(Agent),
     Worker(Agent),
+    Probe(AgentProbe),
     Session(Session),
 }
 
@@ -82,6 +87,7 @@ fn understood(line: impl IntoIterator<Item = OsString>) -> Result<(Global, Task)
         }
         Command::Agent(args) => Task::Agent(args),
         Command::AgentWorker(args) => Task::Worker(args),
+        Command::AgentProbe(args) => Task::Probe(args),
         Command::AgentSession(session) => Task::Session(session),
     };
     Ok((global, task))

@@ -214,7 +214,9 @@ impl Keeping {
                     self.backoff.reset();
                     return Some(());
                 }
-                Request::Use | Request::Report => self.reply_down(call.reply, why),
+                Request::Use | Request::Report | Request::Alive => {
+                    self.reply_down(call.reply, why);
+                }
             }
         }
     }
@@ -335,6 +337,7 @@ impl Keeping {
     fn called(&mut self, call: Call, phase: Phase, daemon: &Daemon) -> Phase {
         match (call.request, &self.last) {
             (Request::Use, _) => self.uses.push(call.reply),
+            (Request::Alive, _) => self.reply(call.reply, Vec::new()),
             (Request::Report, Some((at, instances))) if at.elapsed() < FRESH => {
                 let instances = instances.clone();
                 self.reply(call.reply, instances);
