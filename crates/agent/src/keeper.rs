@@ -3,6 +3,7 @@
 //! It speaks to no API server and decides nothing, so that there is little in it that can fail. Whatever
 //! happens to keepalived, it takes keepalived's addresses off the node and says goodbye in its place. Whatever
 //! happens to the keeper itself, keepalived goes on, and the next keeper goes on with the same keepalived.
+//! In a container the first process is another one, see [`crate::init`].
 
 mod addresses;
 mod backoff;
@@ -31,6 +32,7 @@ use std::{
 };
 
 use landfall_vrrp::render::notify_fifo;
+use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 use rustix_libc_wrappers::process::SignalExt as _;
 use tokio::{
@@ -91,6 +93,8 @@ async fn work(settings: &Settings, ask: Signal) -> io::Result<()> {
     let mut children = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // The process that started this one may have held them back until now.
+    SigSet::all().thread_unblock()?;
 
     let keeping = Keeping::new(settings, ask, (notices, files), inbox, stop.clone());
     let kept = async {

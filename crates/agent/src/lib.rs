@@ -8,6 +8,7 @@
 pub mod call;
 mod client;
 mod descriptor;
+pub mod init;
 pub mod keeper;
 mod probe;
 mod run_dir;

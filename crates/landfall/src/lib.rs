@@ -58,7 +58,7 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Task::Agent(args) => {
             let ended = agent::run(&global, &args);
-            ended.map_or_else(|error| failed(&error, error.hint()), |()| ExitCode::SUCCESS)
+            ended.unwrap_or_else(|error| failed(&error, error.hint()))
         }
         Task::Probe(args) => match agent::probe(&args) {
             Ok(()) => ExitCode::SUCCESS,

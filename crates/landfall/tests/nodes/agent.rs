@@ -4,6 +4,7 @@ mod changes;
 mod equal;
 mod fault;
 mod faults;
+mod first_process;
 pub(crate) mod group;
 mod kinds;
 mod plans;
