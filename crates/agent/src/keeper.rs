@@ -42,7 +42,9 @@ use tokio::{
 };
 use tracing::info;
 
-use self::{files::Files, keepalived::Keeping, notices::Notices};
+use self::{
+    daemon::Daemon, files::Files, keepalived::Keeping, known::Known, notices::Notices,
+};
 use crate::RunDir;
 
 /// What a keeper needs to know.
@@ -76,13 +78,21 @@ pub enum Error {
 /// Runs until a signal tells it to stop.
 pub fn run(settings: &Settings) -> Result<(), Error> {
     let _lock = prepare(&settings.run_dir)?;
-    let ask = dump_signal(&settings.keepalived)?;
     let runtime =
         runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
-    runtime.block_on(work(settings, ask)).map_err(Error::Start)
+    runtime.block_on(async {
+        let (known, adopted) = keepalived::begin(settings).await;
+        let ask = dump_signal(&settings.keepalived)?;
+        work(settings, ask, known, adopted).await.map_err(Error::Start)
+    })
 }
 
-async fn work(settings: &Settings, ask: Signal) -> io::Result<()> {
+async fn work(
+    settings: &Settings,
+    ask: Signal,
+    known: Known,
+    adopted: Option<Daemon>,
+) -> io::Result<()> {
     let (stopper, stop) = watch::channel(false);
     let (calls, inbox) = mpsc::channel(1);
     let run_dir = settings.run_dir.path().to_string_lossy();
@@ -96,9 +106,9 @@ async fn work(settings: &Settings, ask: Signal) -> io::Result<()> {
     // The process that started this one may have held them back until now.
     SigSet::all().thread_unblock()?;
 
-    let keeping = Keeping::new(settings, ask, (notices, files), inbox, stop.clone());
+    let keeping = Keeping::new(settings, ask, (notices, files), inbox, known, stop.clone());
     let kept = async {
-        tokio::join!(keeping.run(), worker::keep(&settings.worker, stop));
+        tokio::join!(keeping.run(adopted), worker::keep(&settings.worker, stop));
     };
     tokio::pin!(kept);
     let served = socket::serve(&listener, &calls);

@@ -105,6 +105,24 @@ enum Event {
     Look,
 }
 
+/// What a predecessor of the keeper has left behind: a keepalived that goes on, or else nothing, once it is swept.
+///
+/// This is the first thing that a keeper does, for another node may hold the addresses by now.
+pub(super) async fn begin(settings: &Settings) -> (Known, Option<Daemon>) {
+    let run_dir = &settings.run_dir;
+    let ours = Ours::new(&settings.keepalived, run_dir.configuration());
+    let mut known = Known::default();
+    known.read(run_dir);
+    let adopted = Daemon::adopt(run_dir, &ours);
+    if let Some(daemon) = &adopted {
+        info!(pid = daemon.parent.id(), "keepalived goes on running");
+    } else {
+        daemon::kill_all(&ours).await;
+        known.sweep(run_dir);
+    }
+    (known, adopted)
+}
+
 /// Why keepalived is looked after no longer.
 #[derive(Debug)]
 enum End {
@@ -118,6 +136,7 @@ impl Keeping {
         ask: Signal,
         (notices, files): (Notices, Files),
         calls: mpsc::Receiver<Call>,
+        known: Known,
         stop: watch::Receiver<bool>,
     ) -> Self {
         let run_dir = settings.run_dir.clone();
@@ -131,7 +150,7 @@ impl Keeping {
             files,
             calls,
             stop,
-            known: Known::default(),
+            known,
             starts: 0,
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT, SETTLED),
             last: None,
@@ -141,15 +160,7 @@ impl Keeping {
     }
 
     /// Runs until the agent is to stop.
-    pub(super) async fn run(mut self) {
-        self.known.read(&self.run_dir);
-        let mut adopted = Daemon::adopt(&self.run_dir, &self.ours);
-        if let Some(daemon) = &adopted {
-            info!(pid = daemon.parent.id(), "keepalived goes on running");
-        } else {
-            daemon::kill_all(&self.ours).await;
-            self.known.give_up(&self.run_dir);
-        }
+    pub(super) async fn run(mut self, mut adopted: Option<Daemon>) {
         let mut due = Instant::now();
         let mut why = "keepalived has no configuration yet";
         loop {
@@ -224,12 +235,16 @@ impl Keeping {
     /// Looks after a running keepalived.
     async fn attend(&mut self, mut daemon: Daemon) -> (Daemon, End) {
         let mut pulse = Pulse::default();
-        let mut phase = Phase::starting();
-        if daemon.child.is_some() {
-            self.expect_dumps(&daemon);
+        self.expect_dumps(&daemon);
+        let mut phase = if daemon.child.is_some() && !self.known.farewells().is_empty() {
             // An adopted one may hold addresses.
-            phase = self.dump(&daemon, patience(self.known.longest_interval(), true));
-        }
+            self.dump(&daemon, patience(self.known.longest_interval(), true))
+        } else if daemon.is_adopted && self.known.farewells().is_empty() {
+            // Without instances it tells nothing.
+            Phase::Idle
+        } else {
+            Phase::starting()
+        };
         let mut next_look = Instant::now();
         loop {
             if matches!(phase, Phase::Idle) && !self.uses.is_empty() {
