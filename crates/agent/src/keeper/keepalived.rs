@@ -57,6 +57,8 @@ pub(super) struct Keeping {
     known: Known,
     starts: u64,
     backoff: Backoff,
+    /// Whether a transition was told since keepalived was asked, which the dump may be older than.
+    noticed: bool,
     /// The last dump, until something changes.
     last: Option<(Instant, Vec<InstanceReport>)>,
     /// Get the next dump.
@@ -153,6 +155,7 @@ impl Keeping {
             known,
             starts: 0,
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT, SETTLED),
+            noticed: false,
             last: None,
             waiting: Vec::new(),
             uses: Vec::new(),
@@ -278,6 +281,7 @@ impl Keeping {
                     } else {
                         self.known.note(notices);
                     }
+                    self.noticed = true;
                     self.last = None;
                 }
                 Event::Saw(Ok(seen)) => {
@@ -330,6 +334,7 @@ impl Keeping {
                 }
             }
             (Seen::Dumped, Phase::Dumping { .. }) => match self.read_dump() {
+                Ok(_) if self.noticed => self.dump(daemon, self.patience()),
                 Ok(instances) => {
                     self.known.set(&instances);
                     self.answer(instances);
@@ -376,7 +381,12 @@ impl Keeping {
     }
 
     /// Looks for signs of life; returns the failure if there are none.
-    fn look(&self, phase: &mut Phase, pulse: &mut Pulse, daemon: &Daemon) -> Option<&'static str> {
+    fn look(
+        &mut self,
+        phase: &mut Phase,
+        pulse: &mut Pulse,
+        daemon: &Daemon,
+    ) -> Option<&'static str> {
         let now = Instant::now();
         match *phase {
             Phase::Idle => {
@@ -429,7 +439,8 @@ impl Keeping {
     }
 
     /// Asks the VRRP process itself: it is the one whose silence counts.
-    fn dump(&self, daemon: &Daemon, patience: Duration) -> Phase {
+    fn dump(&mut self, daemon: &Daemon, patience: Duration) -> Phase {
+        self.noticed = false;
         drop(self.files.take_dump());
         self.dump_until(daemon, Instant::now() + patience)
     }
