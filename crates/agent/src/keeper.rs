@@ -24,9 +24,9 @@ mod worker;
 
 use std::{
     ffi::OsString,
-    fs::{self, DirBuilder, File, TryLockError},
+    fs::{self, DirBuilder, File, Permissions, TryLockError},
     io,
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -94,6 +94,7 @@ async fn work(
     adopted: Option<Daemon>,
 ) -> io::Result<()> {
     let (stopper, stop) = watch::channel(false);
+    let (worker_stopper, worker_stop) = watch::channel(false);
     let (calls, inbox) = mpsc::channel(1);
     let run_dir = settings.run_dir.path().to_string_lossy();
     let pipe = PathBuf::from(notify_fifo(&run_dir));
@@ -106,9 +107,14 @@ async fn work(
     // The process that started this one may have held them back until now.
     SigSet::all().thread_unblock()?;
 
-    let keeping = Keeping::new(settings, ask, (notices, files), inbox, known, stop.clone());
+    let keeping = Keeping::new(settings, ask, (notices, files), inbox, known, stop);
     let kept = async {
-        tokio::join!(keeping.run(adopted), worker::keep(&settings.worker, stop));
+        keeping.run(adopted).await;
+        // Only now, so that its last report can say that this node holds nothing.
+        worker_stopper.send_replace(true);
+    };
+    let kept = async {
+        tokio::join!(kept, worker::keep(&settings.worker, worker_stop));
     };
     tokio::pin!(kept);
     let served = socket::serve(&listener, &calls);
@@ -133,6 +139,8 @@ fn prepare(run_dir: &RunDir) -> Result<File, Error> {
     let path = run_dir.path();
     let failed = |source| Error::Folder { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    // The kubelet may have made it for everybody to read.
+    fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed)?;
     let lock = fs::OpenOptions::new();
     let lock = { lock }
         .write(true)

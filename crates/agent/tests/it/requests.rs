@@ -1,5 +1,6 @@
 //! What the worker asks for is done, and the answer tells the truth.
 
+use std::fs::Permissions;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -15,6 +16,9 @@ use crate::site::{Agent, Kind, addresses, plan, run_dir, signal, write};
 async fn a_configuration_is_in_use_when_the_answer_comes() {
     let Some(bed) = Bed::for_test().await.unwrap() else { return };
     let n1 = bed.node("n1");
+    // The kubelet makes folders of nodes readable by everybody.
+    std::fs::create_dir(run_dir(n1).path()).unwrap();
+    std::fs::set_permissions(run_dir(n1).path(), Permissions::from_mode(0o755)).unwrap();
     let agent = Agent::start(n1);
     let Answer::Down { error, .. } = agent.answer().await else { panic!("nothing can run yet") };
     assert_eq!(error, "keepalived has no configuration yet");
@@ -23,6 +27,7 @@ async fn a_configuration_is_in_use_when_the_answer_comes() {
     };
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&run_dir(n1).socket()), 0o600);
+    assert_eq!(mode(run_dir(n1).path()), 0o700);
 
     // From none to several, with more addresses each time, and back to none.
     let mut plan = plan(&bed, Kind::Fast, 3);
