@@ -15,6 +15,7 @@ mod keepalived;
 mod known;
 mod launch;
 mod link_local;
+mod log;
 mod notices;
 mod proc;
 mod process;
@@ -40,10 +41,10 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
 };
-use tracing::info;
+use tracing::{error, info};
 
 use self::{
-    daemon::Daemon, files::Files, keepalived::Keeping, known::Known, notices::Notices,
+    daemon::Daemon, files::Files, keepalived::Keeping, known::Known, log::Log, notices::Notices,
 };
 use crate::RunDir;
 
@@ -100,6 +101,7 @@ async fn work(
     let pipe = PathBuf::from(notify_fifo(&run_dir));
     let notices = Notices::open(&pipe)?;
     let files = Files::watch(&pipe, &settings.run_dir.pid_file())?;
+    let log = Log::open(&log::path(&settings.run_dir))?;
     let listener = socket::listen(&settings.run_dir.socket())?;
     let mut children = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -119,6 +121,12 @@ async fn work(
     tokio::pin!(kept);
     let served = socket::serve(&listener, &calls);
     tokio::pin!(served);
+    let passed_on = async {
+        let error = log.pass_on().await;
+        error!(%error, "keepalived's log is lost");
+        std::future::pending::<()>().await;
+    };
+    tokio::pin!(passed_on);
     loop {
         tokio::select! {
             biased;
@@ -127,6 +135,7 @@ async fn work(
             _ = interrupt.recv() => drop(stopper.send(true)),
             _ = children.recv() => launch::reap(),
             () = &mut served => {}
+            () = &mut passed_on => {}
         }
     }
     launch::reap();

@@ -10,6 +10,7 @@ mod client;
 mod descriptor;
 pub mod init;
 pub mod keeper;
+mod output;
 mod probe;
 mod run_dir;
 pub mod session;
@@ -17,6 +18,7 @@ pub mod worker;
 
 pub use self::{
     client::Keeper,
+    output::Output,
     probe::probe,
     run_dir::{Error, Farewell, OwnedAddress, RunDir},
 };

@@ -17,11 +17,13 @@ mod worker;
 
 use std::error::Error;
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
+use landfall_agent::Output;
 use tokio::runtime::Builder;
 use tracing::error;
 
@@ -41,7 +43,17 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
-    if let Err(error) = telemetry::init(&global) {
+    let logs = match &task {
+        // Addresses are more important than lines about them.
+        Task::Agent(_) | Task::Worker(_) => {
+            let output = Output::stderr();
+            telemetry::init(&global, move || output.clone())
+        }
+        Task::Operator(..) | Task::Probe(_) | Task::Session(_) => {
+            telemetry::init(&global, io::stderr)
+        }
+    };
+    if let Err(error) = logs {
         // Without a log, clap's printer is the only way to stderr.
         Cli::command().error(ErrorKind::Io, report::chain(&error)).print().ok();
         return ExitCode::FAILURE;

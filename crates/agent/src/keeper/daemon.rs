@@ -10,7 +10,7 @@ use tokio::{
 use tracing::{error, warn};
 
 use super::{
-    launch,
+    launch, log,
     proc::{self, Ours},
     process::Process,
 };
@@ -50,7 +50,7 @@ impl Daemon {
         ] {
             line.extend([flag.into(), path.into()]);
         }
-        let parent = launch::spawn(&line)?;
+        let parent = launch::spawn_logging(&line, &log::pipe(&log::path(run_dir))?)?;
         Ok(Self { parent, child: None, started: Instant::now(), is_adopted: false })
     }
 
