@@ -246,6 +246,9 @@ fn daemon_set(group: &GroupView, settings: &GroupSettings, pods: &Pods) -> Value
             "securityContext": restricted(&json!([])),
         }));
     }
+    let mut security = restricted(&json!(["NET_ADMIN", "NET_BROADCAST", "NET_RAW"]));
+    // Where SELinux is enforced, no other type may use a folder of the node. Elsewhere it means nothing.
+    security["seLinuxOptions"] = json!({ "type": "spc_t" });
     let container = json!({
         "name": "keepalived",
         "image": own,
@@ -261,7 +264,7 @@ fn daemon_set(group: &GroupView, settings: &GroupSettings, pods: &Pods) -> Value
         // No limit of CPU: its quota would hold adverts back until other nodes take over.
         "resources": { "requests": { "cpu": "50m", "memory": "32Mi" }, "limits": null },
         "volumeMounts": mounts,
-        "securityContext": restricted(&json!(["NET_ADMIN", "NET_BROADCAST", "NET_RAW"])),
+        "securityContext": security,
         // The keeper itself is asked: the pages are the worker's, and another program may have their port, neither of
         // which is a reason to take addresses from the node.
         "livenessProbe": {

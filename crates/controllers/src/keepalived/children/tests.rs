@@ -79,6 +79,7 @@ fn the_pods_are_exactly_these() {
             "runAsUser": 0,
             "capabilities": { "drop": ["ALL"], "add": ["NET_ADMIN", "NET_BROADCAST", "NET_RAW"] },
             "seccompProfile": { "type": "RuntimeDefault" },
+            "seLinuxOptions": { "type": "spc_t" },
         },
         "livenessProbe": {
             "exec": {
