@@ -11,6 +11,8 @@ pub enum Request {
     Use,
     /// Tell what every instance does.
     Report,
+    /// Tell whether keepalived runs, at once and without asking keepalived: no instances are told.
+    Alive,
 }
 
 /// The keeper's answer.

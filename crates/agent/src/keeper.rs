@@ -3,6 +3,7 @@
 //! It speaks to no API server and decides nothing, so that there is little in it that can fail. Whatever
 //! happens to keepalived, it takes keepalived's addresses off the node and says goodbye in its place. Whatever
 //! happens to the keeper itself, keepalived goes on, and the next keeper goes on with the same keepalived.
+//! In a container the first process is another one, see [`crate::init`].
 
 mod addresses;
 mod backoff;
@@ -14,6 +15,7 @@ mod keepalived;
 mod known;
 mod launch;
 mod link_local;
+mod log;
 mod notices;
 mod proc;
 mod process;
@@ -23,14 +25,15 @@ mod worker;
 
 use std::{
     ffi::OsString,
-    fs::{self, DirBuilder, File, TryLockError},
+    fs::{self, DirBuilder, File, Permissions, TryLockError},
     io,
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Command,
 };
 
 use landfall_vrrp::render::notify_fifo;
+use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 use rustix_libc_wrappers::process::SignalExt as _;
 use tokio::{
@@ -38,9 +41,11 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
 };
-use tracing::info;
+use tracing::{error, info};
 
-use self::{files::Files, keepalived::Keeping, notices::Notices};
+use self::{
+    daemon::Daemon, files::Files, keepalived::Keeping, known::Known, log::Log, notices::Notices,
+};
 use crate::RunDir;
 
 /// What a keeper needs to know.
@@ -74,31 +79,54 @@ pub enum Error {
 /// Runs until a signal tells it to stop.
 pub fn run(settings: &Settings) -> Result<(), Error> {
     let _lock = prepare(&settings.run_dir)?;
-    let ask = dump_signal(&settings.keepalived)?;
     let runtime =
         runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
-    runtime.block_on(work(settings, ask)).map_err(Error::Start)
+    runtime.block_on(async {
+        let (known, adopted) = keepalived::begin(settings).await;
+        let ask = dump_signal(&settings.keepalived)?;
+        work(settings, ask, known, adopted).await.map_err(Error::Start)
+    })
 }
 
-async fn work(settings: &Settings, ask: Signal) -> io::Result<()> {
+async fn work(
+    settings: &Settings,
+    ask: Signal,
+    known: Known,
+    adopted: Option<Daemon>,
+) -> io::Result<()> {
     let (stopper, stop) = watch::channel(false);
+    let (worker_stopper, worker_stop) = watch::channel(false);
     let (calls, inbox) = mpsc::channel(1);
     let run_dir = settings.run_dir.path().to_string_lossy();
     let pipe = PathBuf::from(notify_fifo(&run_dir));
     let notices = Notices::open(&pipe)?;
     let files = Files::watch(&pipe, &settings.run_dir.pid_file())?;
+    let log = Log::open(&log::path(&settings.run_dir))?;
     let listener = socket::listen(&settings.run_dir.socket())?;
     let mut children = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // The process that started this one may have held them back until now.
+    SigSet::all().thread_unblock()?;
 
-    let keeping = Keeping::new(settings, ask, (notices, files), inbox, stop.clone());
+    let keeping = Keeping::new(settings, ask, (notices, files), inbox, known, stop);
     let kept = async {
-        tokio::join!(keeping.run(), worker::keep(&settings.worker, stop));
+        keeping.run(adopted).await;
+        // Only now, so that its last report can say that this node holds nothing.
+        worker_stopper.send_replace(true);
+    };
+    let kept = async {
+        tokio::join!(kept, worker::keep(&settings.worker, worker_stop));
     };
     tokio::pin!(kept);
     let served = socket::serve(&listener, &calls);
     tokio::pin!(served);
+    let passed_on = async {
+        let error = log.pass_on().await;
+        error!(%error, "keepalived's log is lost");
+        std::future::pending::<()>().await;
+    };
+    tokio::pin!(passed_on);
     loop {
         tokio::select! {
             biased;
@@ -107,6 +135,7 @@ async fn work(settings: &Settings, ask: Signal) -> io::Result<()> {
             _ = interrupt.recv() => drop(stopper.send(true)),
             _ = children.recv() => launch::reap(),
             () = &mut served => {}
+            () = &mut passed_on => {}
         }
     }
     launch::reap();
@@ -119,6 +148,8 @@ fn prepare(run_dir: &RunDir) -> Result<File, Error> {
     let path = run_dir.path();
     let failed = |source| Error::Folder { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    // The kubelet may have made it for everybody to read.
+    fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed)?;
     let lock = fs::OpenOptions::new();
     let lock = { lock }
         .write(true)

@@ -8,12 +8,17 @@
 pub mod call;
 mod client;
 mod descriptor;
+pub mod init;
 pub mod keeper;
+mod output;
+mod probe;
 mod run_dir;
 pub mod session;
 pub mod worker;
 
 pub use self::{
     client::Keeper,
+    output::Output,
+    probe::probe,
     run_dir::{Error, Farewell, OwnedAddress, RunDir},
 };

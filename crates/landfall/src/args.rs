@@ -13,7 +13,7 @@ use landfall_api::kube_vip::go_bool;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
-pub use agent::{Agent, Session};
+pub use agent::{Agent, AgentProbe, Session};
 pub use original::{Ignored, Original};
 
 use crate::elector::LEASE_NAME;
@@ -70,6 +70,8 @@ pub enum Command {
     Operator(Box<Operator>),
     /// Run the agent on a node: hold the addresses of a `KeepalivedGroup` there until told to stop
     Agent(Agent),
+    /// Ask whether the agent with a folder is alive, as the liveness probe of its container does
+    AgentProbe(AgentProbe),
     /// Carry out the plan of a `KeepalivedGroup` on a node, as a part of its agent
     #[command(hide = true)]
     AgentWorker(Agent),
@@ -322,7 +324,7 @@ pub(crate) mod tests {
             assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(&*variable), "--{flag}");
             checked += 1;
         }
-        assert_eq!(checked, 23);
+        assert_eq!(checked, 24);
     }
 
     #[test]

@@ -17,15 +17,17 @@ mod worker;
 
 use std::error::Error;
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
+use landfall_agent::Output;
 use tokio::runtime::Builder;
 use tracing::error;
 
-use crate::args::{Agent, Cli, Command, Global, Operator, Session};
+use crate::args::{Agent, AgentProbe, Cli, Command, Global, Operator, Session};
 use crate::elector::Timing;
 
 /// How long threads may take to end when all their work is over.
@@ -41,7 +43,17 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
-    if let Err(error) = telemetry::init(&global) {
+    let logs = match &task {
+        // Addresses are more important than lines about them.
+        Task::Agent(_) | Task::Worker(_) => {
+            let output = Output::stderr();
+            telemetry::init(&global, move || output.clone())
+        }
+        Task::Operator(..) | Task::Probe(_) | Task::Session(_) => {
+            telemetry::init(&global, io::stderr)
+        }
+    };
+    if let Err(error) = logs {
         // Without a log, clap's printer is the only way to stderr.
         Cli::command().error(ErrorKind::Io, report::chain(&error)).print().ok();
         return ExitCode::FAILURE;
@@ -58,8 +70,12 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Task::Agent(args) => {
             let ended = agent::run(&global, &args);
-            ended.map_or_else(|error| failed(&error, error.hint()), |()| ExitCode::SUCCESS)
+            ended.unwrap_or_else(|error| failed(&error, error.hint()))
         }
+        Task::Probe(args) => match agent::probe(&args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error, None),
+        },
         Task::Session(session) => failed(&agent::begin_session(&session), None),
     }
 }
@@ -69,6 +85,7 @@ enum Task {
     Operator(Box<Operator>, Timing),
     Agent(Agent),
     Worker(Agent),
+    Probe(AgentProbe),
     Session(Session),
 }
 
@@ -82,6 +99,7 @@ fn understood(line: impl IntoIterator<Item = OsString>) -> Result<(Global, Task)
         }
         Command::Agent(args) => Task::Agent(args),
         Command::AgentWorker(args) => Task::Worker(args),
+        Command::AgentProbe(args) => Task::Probe(args),
         Command::AgentSession(session) => Task::Session(session),
     };
     Ok((global, task))

@@ -18,11 +18,14 @@ pub enum Error {
     Init(#[from] TryInitError),
 }
 
-/// Starts the log of this process.
-pub fn init(global: &Global) -> Result<(), Error> {
+/// Starts the log of this process, which is written to stderr.
+pub fn init<W>(global: &Global, stderr: W) -> Result<(), Error>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     // Colours only on a terminal: in a file they would cut `admin_addr=…` to pieces.
     let colours = io::stderr().is_terminal();
-    subscriber(global.log_format, &global.log_level, colours, io::stderr)?.try_init()?;
+    subscriber(global.log_format, &global.log_level, colours, stderr)?.try_init()?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use tokio::{
 use tracing::{error, warn};
 
 use super::{
-    launch,
+    launch, log,
     proc::{self, Ours},
     process::Process,
 };
@@ -22,6 +22,8 @@ pub(super) struct Daemon {
     /// `None` while the parent process starts it.
     pub(super) child: Option<Process>,
     pub(super) started: Instant,
+    /// A predecessor of the keeper started it.
+    pub(super) is_adopted: bool,
 }
 
 impl Daemon {
@@ -48,13 +50,14 @@ impl Daemon {
         ] {
             line.extend([flag.into(), path.into()]);
         }
-        Ok(Self { parent: launch::spawn(&line)?, child: None, started: Instant::now() })
+        let parent = launch::spawn_logging(&line, &log::pipe(&log::path(run_dir))?)?;
+        Ok(Self { parent, child: None, started: Instant::now(), is_adopted: false })
     }
 
     /// The one that a predecessor of the keeper left running.
     pub(super) fn adopt(run_dir: &RunDir, ours: &Ours) -> Option<Self> {
         let parent = open(proc::pid_file(&run_dir.pid_file())?, ours)?;
-        let mut daemon = Self { parent, child: None, started: Instant::now() };
+        let mut daemon = Self { parent, child: None, started: Instant::now(), is_adopted: true };
         daemon.find_child(run_dir, ours);
         Some(daemon)
     }

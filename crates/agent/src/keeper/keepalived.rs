@@ -19,7 +19,7 @@ use super::{
     link_local,
     notices::{Notice, Notices},
     proc::{self, Ours},
-    pulse::{Life, Pulse, patience},
+    pulse::{Life, Pulse, patience, patience_with_reading},
     socket::Call,
     stopped,
 };
@@ -33,7 +33,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const SETTLED: Duration = Duration::from_secs(10);
 /// How long it may take to stop: as long as its parent process waits for its children.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
-/// How long it may take to read its configuration: far longer than a busy machine needs for the largest one.
+/// How long it may take to read its configuration as long as it holds nothing: far longer than a busy machine needs
+/// for the largest one.
 const READ_DEADLINE: Duration = Duration::from_secs(30);
 /// How old the counters in an answer may be, since keepalived logs a line for each dump. States are never older
 /// than the last transition.
@@ -56,6 +57,8 @@ pub(super) struct Keeping {
     known: Known,
     starts: u64,
     backoff: Backoff,
+    /// Whether a transition was told since keepalived was asked, which the dump may be older than.
+    noticed: bool,
     /// The last dump, until something changes.
     last: Option<(Instant, Vec<InstanceReport>)>,
     /// Get the next dump.
@@ -81,9 +84,9 @@ enum Phase {
 }
 
 impl Phase {
-    /// It reads it because it starts, or because it was told to.
-    fn reading(told: bool) -> Self {
-        Self::Reading { until: Instant::now() + READ_DEADLINE, told }
+    /// It reads it because it starts.
+    fn starting() -> Self {
+        Self::Reading { until: Instant::now() + READ_DEADLINE, told: false }
     }
 }
 
@@ -104,6 +107,24 @@ enum Event {
     Look,
 }
 
+/// What a predecessor of the keeper has left behind: a keepalived that goes on, or else nothing, once it is swept.
+///
+/// This is the first thing that a keeper does, for another node may hold the addresses by now.
+pub(super) async fn begin(settings: &Settings) -> (Known, Option<Daemon>) {
+    let run_dir = &settings.run_dir;
+    let ours = Ours::new(&settings.keepalived, run_dir.configuration());
+    let mut known = Known::default();
+    known.read(run_dir);
+    let adopted = Daemon::adopt(run_dir, &ours);
+    if let Some(daemon) = &adopted {
+        info!(pid = daemon.parent.id(), "keepalived goes on running");
+    } else {
+        daemon::kill_all(&ours).await;
+        known.sweep(run_dir);
+    }
+    (known, adopted)
+}
+
 /// Why keepalived is looked after no longer.
 #[derive(Debug)]
 enum End {
@@ -117,6 +138,7 @@ impl Keeping {
         ask: Signal,
         (notices, files): (Notices, Files),
         calls: mpsc::Receiver<Call>,
+        known: Known,
         stop: watch::Receiver<bool>,
     ) -> Self {
         let run_dir = settings.run_dir.clone();
@@ -130,9 +152,10 @@ impl Keeping {
             files,
             calls,
             stop,
-            known: Known::default(),
+            known,
             starts: 0,
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT, SETTLED),
+            noticed: false,
             last: None,
             waiting: Vec::new(),
             uses: Vec::new(),
@@ -140,15 +163,7 @@ impl Keeping {
     }
 
     /// Runs until the agent is to stop.
-    pub(super) async fn run(mut self) {
-        self.known.read(&self.run_dir);
-        let mut adopted = Daemon::adopt(&self.run_dir, &self.ours);
-        if let Some(daemon) = &adopted {
-            info!(pid = daemon.parent.id(), "keepalived goes on running");
-        } else {
-            daemon::kill_all(&self.ours).await;
-            self.known.give_up(&self.run_dir);
-        }
+    pub(super) async fn run(mut self, mut adopted: Option<Daemon>) {
         let mut due = Instant::now();
         let mut why = "keepalived has no configuration yet";
         loop {
@@ -213,7 +228,9 @@ impl Keeping {
                     self.backoff.reset();
                     return Some(());
                 }
-                Request::Use | Request::Report => self.reply_down(call.reply, why),
+                Request::Use | Request::Report | Request::Alive => {
+                    self.reply_down(call.reply, why);
+                }
             }
         }
     }
@@ -221,12 +238,16 @@ impl Keeping {
     /// Looks after a running keepalived.
     async fn attend(&mut self, mut daemon: Daemon) -> (Daemon, End) {
         let mut pulse = Pulse::default();
-        let mut phase = Phase::reading(false);
-        if daemon.child.is_some() {
-            self.expect_dumps(&daemon);
+        self.expect_dumps(&daemon);
+        let mut phase = if daemon.child.is_some() && !self.known.farewells().is_empty() {
             // An adopted one may hold addresses.
-            phase = self.dump(&daemon, patience(self.known.longest_interval(), true));
-        }
+            self.dump(&daemon, patience(self.known.longest_interval(), true))
+        } else if daemon.is_adopted && self.known.farewells().is_empty() {
+            // Without instances it tells nothing.
+            Phase::Idle
+        } else {
+            Phase::starting()
+        };
         let mut next_look = Instant::now();
         loop {
             if matches!(phase, Phase::Idle) && !self.uses.is_empty() {
@@ -252,7 +273,7 @@ impl Keeping {
                     self.known.give_up(&self.run_dir);
                     warn!("keepalived's VRRP process has ended");
                     self.answer_down("keepalived's VRRP process has ended");
-                    phase = Phase::reading(false);
+                    phase = Phase::starting();
                 }
                 Event::Noticed(Ok(notices)) => {
                     if daemon.child.as_ref().is_some_and(|child| proc::is_exiting(child.id())) {
@@ -260,6 +281,7 @@ impl Keeping {
                     } else {
                         self.known.note(notices);
                     }
+                    self.noticed = true;
                     self.last = None;
                 }
                 Event::Saw(Ok(seen)) => {
@@ -312,6 +334,7 @@ impl Keeping {
                 }
             }
             (Seen::Dumped, Phase::Dumping { .. }) => match self.read_dump() {
+                Ok(_) if self.noticed => self.dump(daemon, self.patience()),
                 Ok(instances) => {
                     self.known.set(&instances);
                     self.answer(instances);
@@ -334,6 +357,7 @@ impl Keeping {
     fn called(&mut self, call: Call, phase: Phase, daemon: &Daemon) -> Phase {
         match (call.request, &self.last) {
             (Request::Use, _) => self.uses.push(call.reply),
+            (Request::Alive, _) => self.reply(call.reply, Vec::new()),
             (Request::Report, Some((at, instances))) if at.elapsed() < FRESH => {
                 let instances = instances.clone();
                 self.reply(call.reply, instances);
@@ -357,24 +381,32 @@ impl Keeping {
     }
 
     /// Looks for signs of life; returns the failure if there are none.
-    fn look(&self, phase: &mut Phase, pulse: &mut Pulse, daemon: &Daemon) -> Option<&'static str> {
+    fn look(
+        &mut self,
+        phase: &mut Phase,
+        pulse: &mut Pulse,
+        daemon: &Daemon,
+    ) -> Option<&'static str> {
         let now = Instant::now();
         match *phase {
             Phase::Idle => {
                 let child = daemon.child.as_ref().filter(|_| !self.known.farewells().is_empty())?;
-                if pulse.look(child.id()) == Life::Silent {
+                if pulse.look(child.id()) != Life::Shown {
                     *phase = self.dump(daemon, self.patience() / 2);
                 }
             }
             Phase::Reading { until, .. } if now >= until => {
                 return Some("keepalived does not read its configuration");
             }
-            Phase::Reading { told, .. } => {
-                // Without a VRRP process it may not have taken signals yet when it was told.
-                if told && daemon.child.is_none() {
-                    tell_to_read(daemon);
+            Phase::Reading { told, .. } => match &daemon.child {
+                // It cannot be asked meanwhile, but it is no less watched.
+                Some(child) if pulse.look(child.id()) == Life::Lost => {
+                    return Some("keepalived does not read its configuration");
                 }
-            }
+                // It may not have taken signals yet when it was told.
+                None if told => tell_to_read(daemon),
+                Some(_) | None => {}
+            },
             Phase::Dumping { until, .. } if now >= until => {
                 return Some("keepalived does not answer");
             }
@@ -398,11 +430,17 @@ impl Keeping {
                 return Phase::Idle;
             }
         }
-        Phase::reading(true)
+        let longest = if self.known.holds_something() {
+            patience_with_reading(self.known.longest_interval())
+        } else {
+            READ_DEADLINE
+        };
+        Phase::Reading { until: Instant::now() + longest, told: true }
     }
 
     /// Asks the VRRP process itself: it is the one whose silence counts.
-    fn dump(&self, daemon: &Daemon, patience: Duration) -> Phase {
+    fn dump(&mut self, daemon: &Daemon, patience: Duration) -> Phase {
+        self.noticed = false;
         drop(self.files.take_dump());
         self.dump_until(daemon, Instant::now() + patience)
     }

@@ -61,9 +61,13 @@ impl Known {
 
     /// What was told around the end of keepalived. Its successor's first words may be among it, which say that
     /// it holds nothing; what is master now or was until then stays master.
-    pub(super) fn note_last(&mut self, mut notices: Vec<Notice>) {
-        notices.retain(|notice| notice.state == State::Master);
-        self.note(notices);
+    ///
+    /// What became master and then something else may have done so in either order of events. Then the addresses
+    /// tell, which are still there if it was master at its end.
+    pub(super) fn note_last(&mut self, notices: Vec<Notice>) {
+        let last: BTreeMap<_, _> =
+            notices.into_iter().map(|notice| (notice.instance, notice.state)).collect();
+        self.states.extend(last.into_iter().filter(|(_, state)| *state == State::Master));
     }
 
     pub(super) fn set(&mut self, instances: &[InstanceReport]) {
@@ -77,22 +81,35 @@ impl Known {
 
     /// Takes all addresses off the node, and then says goodbye for the instances that keepalived was master of.
     pub(super) fn give_up(&mut self, run_dir: &RunDir) {
+        let removed = self.remove(run_dir);
+        let masters: Vec<_> =
+            self.farewells.iter().filter(|it| self.was_master(it, &removed)).collect();
+        let said = goodbye::say(&masters, &self.owned);
+        self.counts.goodbyes += said;
+        self.states.clear();
+        if said > 0 || !removed.is_empty() {
+            info!(goodbyes = said, addresses = removed.len(), "gave up what keepalived held");
+        }
+    }
+
+    /// Takes all addresses off the node that a keepalived left there that ended at an unknown time. No goodbye is
+    /// said: others may hold the addresses by now, and a node that hears one does not ask whose it is.
+    pub(super) fn sweep(&mut self, run_dir: &RunDir) {
+        let removed = self.remove(run_dir);
+        if !removed.is_empty() {
+            info!(addresses = removed.len(), "swept what keepalived left behind");
+        }
+    }
+
+    fn remove(&mut self, run_dir: &RunDir) -> BTreeSet<OwnedAddress> {
         // The worker may know by now that some of them are gone, and they may be anybody's since.
         self.read_owned(run_dir);
         let removed = addresses::remove(&self.owned).unwrap_or_else(|error| {
             warn!(%error, "no address can be removed");
             BTreeSet::new()
         });
-        let masters: Vec<_> =
-            self.farewells.iter().filter(|it| self.was_master(it, &removed)).collect();
-        let said = goodbye::say(&masters, &self.owned);
-        let swept = u64::try_from(removed.len()).unwrap_or(u64::MAX);
-        self.counts.goodbyes += said;
-        self.counts.swept += swept;
-        self.states.clear();
-        if said + swept > 0 {
-            info!(goodbyes = said, addresses = swept, "gave up what keepalived held");
-        }
+        self.counts.swept += u64::try_from(removed.len()).unwrap_or(u64::MAX);
+        removed
     }
 
     /// Whether keepalived said so, or left on the node what only a master has there.
@@ -152,6 +169,12 @@ mod tests {
         assert_eq!(masters(&known, &left("169.254.112.2")), ["a", "b"]);
         known.note_last(vec![told("a", State::Backup), told("b", State::Master)]);
         assert_eq!(masters(&known, &BTreeSet::new()), ["a", "b"]);
+        known.note(vec![told("a", State::Backup), told("b", State::Backup)]);
+        known.note_last(vec![told("a", State::Master), told("a", State::Backup)]);
+        assert_eq!(masters(&known, &BTreeSet::new()), [""; 0]);
+        assert_eq!(masters(&known, &left("169.254.112.1")), ["a"]);
+        known.note_last(vec![told("a", State::Backup), told("a", State::Master)]);
+        assert_eq!(masters(&known, &BTreeSet::new()), ["a"]);
         known.note(vec![told("a", State::Fault), told("b", State::Init)]);
         assert!(!known.holds_something());
         assert_eq!(masters(&known, &BTreeSet::new()), [""; 0]);

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    fs::File,
     io,
     process::{Command, Stdio},
 };
@@ -16,8 +17,23 @@ use super::process::Process;
 
 /// Starts a program with our own outputs, so that it can write to them even when we are gone.
 pub(super) fn spawn(line: &[OsString]) -> io::Result<Process> {
+    start(&mut command(line)?)
+}
+
+/// As [`spawn`], with another file for both outputs.
+pub(super) fn spawn_logging(line: &[OsString], log: &File) -> io::Result<Process> {
+    start(command(line)?.stdout(log.try_clone()?).stderr(log.try_clone()?))
+}
+
+fn command(line: &[OsString]) -> io::Result<Command> {
     let (program, args) = line.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let child = Command::new(program).args(args).stdin(Stdio::null()).spawn()?;
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null());
+    Ok(command)
+}
+
+fn start(command: &mut Command) -> io::Result<Process> {
+    let child = command.spawn()?;
     // Nothing has been reaped since, so the id is still its own.
     Process::open(child.id())
 }

@@ -10,11 +10,18 @@ const SHORTEST_PATIENCE: Duration = Duration::from_secs(1);
 /// As long as it holds nothing, its silence harms nothing.
 const PATIENCE_WITHOUT_ADDRESSES: Duration = Duration::from_secs(10);
 const ADVERTS: u32 = 5;
+/// What it may take longer than that to read its configuration: less than a second for the largest one.
+const READING: Duration = Duration::from_secs(3);
 
 /// How long keepalived may be silent.
 pub(super) fn patience(interval: Duration, holds_something: bool) -> Duration {
     let shortest = if holds_something { SHORTEST_PATIENCE } else { PATIENCE_WITHOUT_ADDRESSES };
     shortest.max(interval * ADVERTS)
+}
+
+/// How long keepalived may take to read its configuration while it holds something.
+pub(super) fn patience_with_reading(interval: Duration) -> Duration {
+    READING + interval * ADVERTS
 }
 
 /// What follows from the last look.
@@ -24,6 +31,8 @@ pub(super) enum Life {
     Shown,
     /// It has been silent for half of the time that it may be: it should be asked.
     Silent,
+    /// It has been silent for all of that time.
+    Lost,
 }
 
 /// Looks are counted rather than measured: a keeper that was itself stopped for a while sees no silence in that.
@@ -52,7 +61,11 @@ impl Pulse {
     fn seen(&mut self, sleeps: Option<u64>) -> Life {
         self.silent = if sleeps == self.sleeps { self.silent + 1 } else { 0 };
         self.sleeps = sleeps;
-        if self.silent >= LOOKS / 2 { Life::Silent } else { Life::Shown }
+        match self.silent {
+            LOOKS.. => Life::Lost,
+            silent if silent >= LOOKS / 2 => Life::Silent,
+            _ => Life::Shown,
+        }
     }
 }
 
@@ -61,13 +74,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_never_sleeps_is_silent_after_half_of_the_looks() {
+    fn a_process_that_never_sleeps_is_silent_after_half_of_the_looks_and_lost_after_all() {
         let mut pulse = Pulse::default();
         let mut look = |sleeps| pulse.seen(Some(sleeps));
         assert_eq!([1, 2, 2, 2, 2].map(&mut look), [Life::Shown; 5]);
         assert_eq!([2, 2].map(&mut look), [Life::Silent; 2]);
         assert_eq!([3, 3, 3, 3].map(&mut look), [Life::Shown; 4]);
         assert_eq!(look(3), Life::Silent);
+        assert_eq!([3; 3].map(&mut look), [Life::Silent; 3]);
+        assert_eq!([3; 2].map(&mut look), [Life::Lost; 2]);
         pulse.reset();
         assert_eq!(pulse.seen(Some(3)), Life::Shown);
     }

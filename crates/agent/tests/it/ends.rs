@@ -52,6 +52,27 @@ async fn a_keepalived_that_does_not_stop_is_killed_and_its_addresses_are_handed_
 }
 
 #[tokio::test]
+async fn the_worker_is_told_to_stop_when_everything_is_swept() {
+    let Some(bed) = Bed::for_test().await.unwrap() else { return };
+    let plan = plan(&bed, Kind::Fast, 2);
+    let n1 = bed.node("n1");
+    write(&plan, n1);
+    let list = n1.dir().join("at-the-end");
+    let script = format!(
+        "trap 'ip -brief address show > {}; kill $!; exit' TERM; sleep infinity & wait",
+        list.display()
+    );
+    let agent = Agent::with_worker(n1, &["sh", "-c", &script]);
+    agent.reaches(State::Master).await;
+    assert!(agent.terminate().await.success());
+    let left = std::fs::read_to_string(&list).unwrap();
+    assert!(left.contains(&n1.ipv4().to_string()), "{left}");
+    for address in addresses(&plan) {
+        assert!(!left.contains(&format!("{address}/")), "{address} in {left}");
+    }
+}
+
+#[tokio::test]
 async fn an_agent_without_a_configuration_stops_at_once() {
     let Some(bed) = Bed::for_test().await.unwrap() else { return };
     let agent = Agent::start(bed.node("n1"));

@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use landfall_agent::RunDir;
 use landfall_agent::keeper::{self, Settings};
 use landfall_agent::session::{Parent, become_program};
+use landfall_agent::{Output, RunDir};
 
 const ROLE: &str = "LANDFALL_TEST_ROLE";
 
@@ -37,7 +37,7 @@ fn role() {
     let line: Vec<_> = env::args_os().skip_while(|word| word != "--").skip(1).collect();
     match role.to_str().unwrap() {
         "keeper" => {
-            tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
+            tracing_subscriber::fmt().with_ansi(false).with_writer(Output::stderr).init();
             let (run_dir, worker) = line.split_first().unwrap();
             let settings = Settings {
                 run_dir: RunDir::new(run_dir),

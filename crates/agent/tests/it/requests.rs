@@ -1,25 +1,33 @@
 //! What the worker asks for is done, and the answer tells the truth.
 
+use std::fs::Permissions;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use landfall_agent::call::{Answer, State};
 use landfall_testkit::Bed;
 use landfall_testkit::process::Signal;
 
-use crate::site::{Agent, Kind, plan, run_dir, signal, write};
+use crate::site::{Agent, Kind, addresses, plan, run_dir, signal, write};
 
 #[tokio::test]
 async fn a_configuration_is_in_use_when_the_answer_comes() {
     let Some(bed) = Bed::for_test().await.unwrap() else { return };
     let n1 = bed.node("n1");
+    // The kubelet makes folders of nodes readable by everybody.
+    std::fs::create_dir(run_dir(n1).path()).unwrap();
+    std::fs::set_permissions(run_dir(n1).path(), Permissions::from_mode(0o755)).unwrap();
     let agent = Agent::start(n1);
     let Answer::Down { error, .. } = agent.answer().await else { panic!("nothing can run yet") };
     assert_eq!(error, "keepalived has no configuration yet");
     let Answer::Down { .. } = agent.keeper.use_configuration().await.unwrap() else {
         panic!("there is no configuration to use")
     };
-    let mode = std::fs::metadata(run_dir(n1).socket()).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&run_dir(n1).socket()), 0o600);
+    assert_eq!(mode(run_dir(n1).path()), 0o700);
 
     // From none to several, with more addresses each time, and back to none.
     let mut plan = plan(&bed, Kind::Fast, 3);
@@ -95,6 +103,60 @@ async fn states_are_those_after_the_last_transition() {
 }
 
 #[tokio::test]
+async fn a_dump_that_is_older_than_a_transition_is_not_believed() {
+    let Some(bed) = Bed::for_test().await.unwrap() else { return };
+    // Five seconds until a keepalived that was stopped counts as lost.
+    let plan = plan(&bed, Kind::Old, 1);
+    let held = addresses(&plan);
+    let n1 = bed.node("n1");
+    write(&plan, n1);
+    let agent = Agent::start(n1);
+    agent.reaches(State::Master).await;
+    let file = run_dir(n1).track().join("11");
+    // What the keeper has been told of a dump counts no longer.
+    std::fs::write(&file, "1").unwrap();
+    agent.lets_go(&held).await;
+    std::fs::write(&file, "0").unwrap();
+    agent
+        .until("the node to hold its addresses again", async || {
+            let has = |it: &IpAddr| n1.holds(*it).unwrap();
+            if held.iter().all(has) { Ok(()) } else { Err("not yet") }
+        })
+        .await;
+
+    let child = agent.keepalived()[1];
+    signal(child, Signal::SIGSTOP);
+    let keeper = agent.keeper.clone();
+    let answer = tokio::spawn(async move { keeper.report().await });
+    let status = |field: &str| -> String {
+        let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap();
+        status.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim().to_owned()
+    };
+    agent
+        .until("the keeper to ask", async || {
+            let pending = u64::from_str_radix(&status("ShdPnd:"), 16).unwrap();
+            // The question is a signal of the real-time kind.
+            if pending >> 31 > 0 { Ok(()) } else { Err("it has not") }
+        })
+        .await;
+    agent.process.suspend().unwrap();
+    signal(child, Signal::SIGCONT);
+    let dump = format!("/proc/{child}/root/tmp/keepalived.json");
+    agent
+        .until("a dump", async || {
+            let text = std::fs::read(&dump).map_err(|error| error.to_string())?;
+            serde_json::from_slice::<serde_json::Value>(&text).map_err(|error| error.to_string())
+        })
+        .await;
+    std::fs::write(&file, "1").unwrap();
+    agent.lets_go(&held).await;
+    agent.process.resume().unwrap();
+    let Answer::Runs { instances, .. } = answer.await.unwrap().unwrap() else { panic!("down") };
+    assert_eq!(instances[0].state, State::Fault);
+    assert!(agent.terminate().await.success());
+}
+
+#[tokio::test]
 async fn a_keepalived_that_keeps_dying_is_reported_and_a_better_configuration_cures_it() {
     let Some(bed) = Bed::for_test().await.unwrap() else { return };
     let n1 = bed.node("n1");
@@ -130,11 +192,15 @@ async fn a_keepalived_that_does_not_read_its_configuration_is_replaced() {
     let agent = Agent::start(bed.node("n1"));
     agent.reaches(State::Master).await;
     let before = agent.keepalived();
+    let begin = Instant::now();
     signal(before[0], Signal::SIGSTOP);
     let Answer::Down { error, .. } = agent.keeper.use_configuration().await.unwrap() else {
         panic!("it cannot have read it")
     };
     assert_eq!(error, "keepalived does not read its configuration");
+    // What holds addresses is given a few seconds, not the time that a first start may need.
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
     agent.keepalived_other_than(&before).await;
     agent.reaches(State::Master).await;
     assert!(agent.terminate().await.success());

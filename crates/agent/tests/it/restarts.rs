@@ -1,13 +1,13 @@
 //! The keeper dies: nothing moves, and the next keeper goes on with the same keepalived.
 
-use landfall_agent::call::State;
-use landfall_testkit::bed::Running;
+use landfall_agent::call::{Answer, State};
+use landfall_testkit::bed::{self, Running};
 use landfall_testkit::process::Signal;
 use landfall_testkit::{Bed, wait};
 
 use crate::site::{
-    Agent, DEADLINE, IDLE, Kind, addresses, children, foreign, held_by, plain, plan, shown, signal,
-    write,
+    Agent, DEADLINE, IDLE, Kind, addresses, children, foreign, heard, held_by, plain, plan, shown,
+    signal, write,
 };
 
 #[tokio::test]
@@ -42,6 +42,56 @@ async fn a_keeper_that_is_killed_moves_nothing_and_the_next_one_goes_on_where_it
     held_by(&sampler, &held, "n2").await;
     second.keepalived_other_than(&before).await;
     assert_eq!(second.counts().await.goodbyes, 2);
+    assert!(second.terminate().await.success());
+}
+
+#[tokio::test]
+async fn a_keepalived_without_instances_is_adopted_like_any_other() {
+    let Some(bed) = Bed::for_test().await.unwrap() else { return };
+    let n1 = bed.node("n1");
+    // Without instances from the start it has no VRRP process; when they have gone it still has one.
+    for count in [0, 1] {
+        let mut plan = plan(&bed, Kind::Fast, count);
+        write(&plan, n1);
+        let first = Agent::start(n1);
+        first.runs().await;
+        if count > 0 {
+            first.reaches(State::Master).await;
+            plan.instances.clear();
+            write(&plan, n1);
+            let answer = first.keeper.use_configuration().await.unwrap();
+            assert!(matches!(answer, Answer::Runs { .. }), "{answer:?}");
+        }
+        let before = first.keepalived();
+        first.process.kill().unwrap();
+        let second = Agent::start(n1);
+        second.runs().await;
+        let answer = second.keeper.use_configuration().await.unwrap();
+        let Answer::Runs { starts: 0, .. } = answer else { panic!("{count}: {answer:?}") };
+        assert_eq!(second.keepalived(), before);
+        assert!(second.terminate().await.success());
+    }
+}
+
+#[tokio::test]
+async fn a_keeper_that_finds_no_keepalived_sweeps_and_says_no_goodbye() {
+    let Some(bed) = Bed::for_test().await.unwrap() else { return };
+    let plan = plan(&bed, Kind::Fast, 2);
+    let held = addresses(&plan);
+    let n1 = bed.node("n1");
+    write(&plan, n1);
+    let first = Agent::start(n1);
+    first.reaches(State::Master).await;
+    let other = plain(&plan, bed.node("n2")).await;
+    n1.kill_programs().unwrap();
+    // By now another node holds everything, and a third one might take a goodbye for that node's.
+    other.reaches("group/1", bed::State::Master, DEADLINE).await.unwrap();
+    std::fs::remove_file(crate::site::run_dir(n1).configuration()).unwrap();
+    let second = Agent::start(n1);
+    second.lets_go(&held).await;
+    let counts = second.counts().await;
+    assert_eq!((counts.goodbyes, usize::try_from(counts.swept).unwrap()), (0, held.len() + 2));
+    assert_eq!(heard(&other).await, [0, 0]);
     assert!(second.terminate().await.success());
 }
 

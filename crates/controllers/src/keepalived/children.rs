@@ -246,6 +246,9 @@ fn daemon_set(group: &GroupView, settings: &GroupSettings, pods: &Pods) -> Value
             "securityContext": restricted(&json!([])),
         }));
     }
+    let mut security = restricted(&json!(["NET_ADMIN", "NET_BROADCAST", "NET_RAW"]));
+    // Where SELinux is enforced, no other type may use a folder of the node. Elsewhere it means nothing.
+    security["seLinuxOptions"] = json!({ "type": "spc_t" });
     let container = json!({
         "name": "keepalived",
         "image": own,
@@ -261,9 +264,20 @@ fn daemon_set(group: &GroupView, settings: &GroupSettings, pods: &Pods) -> Value
         // No limit of CPU: its quota would hold adverts back until other nodes take over.
         "resources": { "requests": { "cpu": "50m", "memory": "32Mi" }, "limits": null },
         "volumeMounts": mounts,
-        "securityContext": restricted(&json!(["NET_ADMIN", "NET_BROADCAST", "NET_RAW"])),
-        "livenessProbe": probe("/healthz", port, 3),
-        "readinessProbe": probe("/readyz", port, 1),
+        "securityContext": security,
+        // The keeper itself is asked: the pages are the worker's, and another program may have their port, neither of
+        // which is a reason to take addresses from the node.
+        "livenessProbe": {
+            "exec": { "command": [path, "agent-probe", format!("--run-dir={RUN_DIR}")] },
+            "periodSeconds": 10,
+            "timeoutSeconds": 10,
+            "failureThreshold": 3,
+        },
+        "readinessProbe": {
+            "httpGet": { "path": "/readyz", "port": port },
+            "periodSeconds": 5,
+            "failureThreshold": 1,
+        },
     });
     let spec = json!({
         "serviceAccountName": format!("{name}{AGENT_SUFFIX}"),
@@ -308,10 +322,5 @@ fn restricted(capabilities: &Value) -> Value {
     })
 }
 
-fn probe(path: &str, port: u16, failures: u8) -> Value {
-    json!({
-        "httpGet": { "path": path, "port": port },
-        "periodSeconds": 5,
-        "failureThreshold": failures,
-    })
-}
+#[cfg(test)]
+mod tests;

@@ -33,6 +33,14 @@ pub struct Agent {
     pub metrics_addr: SocketAddr,
 }
 
+/// The flags of the question whether an agent is alive.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct AgentProbe {
+    /// Folder of the agent
+    #[arg(long, env = "LANDFALL_RUN_DIR", value_name = "DIR", default_value = "/run/landfall")]
+    pub run_dir: PathBuf,
+}
+
 /// What a part of the agent that is started in a session of its own runs.
 #[derive(Args, Debug)]
 pub struct Session {

@@ -6,6 +6,7 @@ mod devices;
 mod equal;
 mod fault;
 mod faults;
+mod first_process;
 pub(crate) mod group;
 mod kinds;
 mod pages;
