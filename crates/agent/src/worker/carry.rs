@@ -132,14 +132,15 @@ impl Carrier {
         })
     }
 
-    /// Looks whether keepalived runs the last good configuration, as it does if only the worker was restarted.
-    pub(super) async fn recognise(&mut self) {
+    /// Whether keepalived runs the last good configuration, as it does if only the worker was restarted.
+    pub(super) async fn recognise(&mut self) -> bool {
         let read = |path| fs::read_to_string(path).ok();
         let good = read(self.run_dir.good_configuration());
         if good.is_some() && good == read(self.run_dir.configuration()) {
             let runs = matches!(self.report().await, Ok(Answer::Runs { .. }));
             self.in_use = good.filter(|_| runs);
         }
+        self.in_use.is_some()
     }
 
     /// What every instance does.

@@ -33,6 +33,8 @@ use crate::{
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 /// How often a network that changes all the time is looked at.
 const NETWORK_INTERVAL: Duration = Duration::from_millis(50);
+/// How long the API server has to answer before a plan from the disk is carried out on a node that holds nothing.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(4);
 /// After so long the keeper is asked to start keepalived: it does so by itself much sooner.
 const DOWN_TOO_LONG: Duration = Duration::from_secs(10);
 /// Means "never".
@@ -62,8 +64,10 @@ pub(super) struct Rounds {
     listener: Option<Listener>,
     search: Search,
     backoff: Backoff,
-    /// When the plan is carried out next.
+    /// When the plan is carried out next, unless it is held.
     due: Option<Instant>,
+    /// Until when nothing is carried out, because the API server may have a newer plan than the disk.
+    held_until: Option<Instant>,
     network: Throttle,
     network_due: Option<Instant>,
     keepalived_is: Health,
@@ -111,6 +115,7 @@ impl Rounds {
             search: Search::default(),
             backoff,
             due: None,
+            held_until: None,
             network: Throttle::new(NETWORK_INTERVAL),
             network_due: None,
             keepalived_is: Health::default(),
@@ -131,10 +136,13 @@ impl Rounds {
             Ok(version) => views.send_modify(|view| view.version = version),
             Err(error) => warn!(%error, "the version of keepalived is not known"),
         }
-        self.carrier.recognise().await;
+        let runs_last_plan = self.carrier.recognise().await;
         if self.plan.is_some() {
             info!("the last good plan is carried out until there is a newer one");
-            self.due = Some(Instant::now());
+            let now = Instant::now();
+            self.due = Some(now);
+            // A node that takes part in an old form of an instance hears no holder of a new one.
+            self.held_until = (!runs_last_plan).then(|| now + ANSWER_DEADLINE);
         }
         let mut ticks = interval(REPORT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -155,8 +163,8 @@ impl Rounds {
                     Ok(()) => self.take_secret(&inputs.secret.borrow_and_update()),
                     Err(_) => return,
                 },
-                () = until(self.due) => {
-                    self.due = None;
+                () = until(self.next_carry()) => {
+                    (self.due, self.held_until) = (None, None);
                     self.carry(&views).await;
                 }
                 () = until(self.network_due) => {
@@ -205,6 +213,11 @@ impl Rounds {
         }
     }
 
+    /// When the plan is carried out next.
+    fn next_carry(&self) -> Option<Instant> {
+        self.due.map(|due| self.held_until.map_or(due, |held| due.max(held)))
+    }
+
     fn take_plan(&mut self, seen: &Seen<ConfigMap>) {
         let plan = match seen {
             Seen::Unknown => return,
@@ -220,6 +233,7 @@ impl Rounds {
         match plan {
             Ok(plan) => {
                 self.refusal = None;
+                self.held_until = None;
                 if self.plan.as_deref() != Some(&plan) {
                     info!(generation = plan.generation, "a new plan");
                     self.plan = Some(Arc::new(plan));

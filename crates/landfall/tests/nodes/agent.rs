@@ -1,6 +1,7 @@
 //! The agent as a whole, keeper and worker, on real nodes: from a plan in a `ConfigMap` to addresses on devices.
 
 mod changes;
+mod cold;
 mod equal;
 mod fault;
 mod faults;
