@@ -27,14 +27,15 @@ mod throttle;
 mod track;
 mod view;
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 use axum::Router;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use landfall_vrrp::PasswordFrom;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{sync::watch, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use self::{
     backoff::Backoff, check::Keepalived, follow::Seen, netlink::Changes, report::Reporter,
@@ -45,6 +46,9 @@ pub use self::{
     plan_source::PLAN_KEY,
 };
 use crate::RunDir;
+
+/// How long the last report may take.
+const LAST_REPORT_DEADLINE: Duration = Duration::from_secs(2);
 
 /// What a worker needs to know.
 #[derive(Clone)]
@@ -103,7 +107,7 @@ impl Worker {
         Ok((Self { rounds, reporter, plans, secrets, views }, pages::router(view)))
     }
 
-    /// Runs until `stop`.
+    /// Runs until `stop`, and then reports once more what the keeper answers.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let Self { rounds, reporter, plans, secrets, views } = self;
         let changes = Changes::open().map_err(Error::Network)?;
@@ -111,19 +115,29 @@ impl Worker {
         let (plans_in, plan) = watch::channel(Seen::Unknown);
         let (secrets_in, secret) = watch::channel(Seen::Unknown);
         let (sources, source) = watch::channel(None);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(reporter.run(views.subscribe()));
+        let (mut tasks, mut reports) = (JoinSet::new(), JoinSet::new());
+        // It ends when the rounds have ended and their last view is reported.
+        reports.spawn(reporter.run(views.subscribe()));
         tasks.spawn(async move {
             follow::follow(plans.api, &plans.name, &plans_in, backoff).await;
         });
         tasks.spawn(follow_secret(secrets, source, secrets_in, backoff));
-        tasks.spawn(rounds.run(round::Inputs { plan, secret, changes }, sources, views));
-        tokio::select! {
-            () = stop.cancelled() => Ok(()),
-            ended = tasks.join_next() => match ended {
-                Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                Some(_) | None => Err(Error::TaskEnded),
-            },
+        let inputs = round::Inputs { plan, secret, changes };
+        tasks.spawn(rounds.run(inputs, sources, views, stop.clone()));
+        let ended = tokio::select! {
+            biased;
+            () = stop.cancelled() => {
+                if timeout(LAST_REPORT_DEADLINE, reports.join_next()).await.is_err() {
+                    warn!("the end of this agent could not be reported in time");
+                }
+                return Ok(());
+            }
+            ended = tasks.join_next() => ended,
+            ended = reports.join_next() => ended,
+        };
+        match ended {
+            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Some(_) | None => Err(Error::TaskEnded),
         }
     }
 }

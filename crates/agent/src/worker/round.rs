@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use landfall_vrrp::{PasswordFrom, Plan};
 use tokio::{
     sync::watch,
-    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
@@ -37,6 +38,8 @@ const NETWORK_INTERVAL: Duration = Duration::from_millis(50);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(4);
 /// After so long the keeper is asked to start keepalived: it does so by itself much sooner.
 const DOWN_TOO_LONG: Duration = Duration::from_secs(10);
+/// How long the keeper may take to say what has become of keepalived in the end.
+const LAST_ANSWER_DEADLINE: Duration = Duration::from_millis(1500);
 /// Means "never".
 const NEVER: Duration = Duration::from_hours(24 * 365);
 
@@ -125,12 +128,25 @@ impl Rounds {
         })
     }
 
-    /// Runs for good.
+    /// Runs until `stop`, and then shows what the keeper says last.
     pub(super) async fn run(
         mut self,
-        mut inputs: Inputs,
+        inputs: Inputs,
         sources: watch::Sender<Option<PasswordFrom>>,
         views: watch::Sender<View>,
+        stop: CancellationToken,
+    ) {
+        tokio::select! {
+            () = stop.cancelled() => self.end(&views).await,
+            () = self.work(inputs, &sources, &views) => {}
+        }
+    }
+
+    async fn work(
+        &mut self,
+        mut inputs: Inputs,
+        sources: &watch::Sender<Option<PasswordFrom>>,
+        views: &watch::Sender<View>,
     ) {
         match self.keepalived.version().await {
             Ok(version) => views.send_modify(|view| view.version = version),
@@ -165,7 +181,7 @@ impl Rounds {
                 },
                 () = until(self.next_carry()) => {
                     (self.due, self.held_until) = (None, None);
-                    self.carry(&views).await;
+                    self.carry(views).await;
                 }
                 () = until(self.network_due) => {
                     self.network_due = None;
@@ -209,13 +225,23 @@ impl Rounds {
                     self.take_answer(answer.map_err(|error| error.to_string()));
                 }
             }
-            self.show(&views);
+            self.show(views);
         }
     }
 
     /// When the plan is carried out next.
     fn next_carry(&self) -> Option<Instant> {
         self.due.map(|due| self.held_until.map_or(due, |held| due.max(held)))
+    }
+
+    async fn end(&mut self, views: &watch::Sender<View>) {
+        match timeout(LAST_ANSWER_DEADLINE, self.carrier.report()).await {
+            // It ends its calls when keepalived has ended.
+            Ok(Err(_)) => self.take_down("the agent has ended".to_owned()),
+            Ok(answer) => self.take_answer(answer.map_err(|error| error.to_string())),
+            Err(_) => warn!("the keeper does not say how keepalived has ended"),
+        }
+        self.show(views);
     }
 
     fn take_plan(&mut self, seen: &Seen<ConfigMap>) {

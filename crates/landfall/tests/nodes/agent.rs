@@ -2,6 +2,7 @@
 
 mod changes;
 mod cold;
+mod ended;
 mod equal;
 mod fault;
 mod faults;
