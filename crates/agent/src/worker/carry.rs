@@ -3,10 +3,10 @@
 //! keepalived is given a configuration only if it takes it without a word, and what it then runs is compared
 //! with the plan. If either fails, the last good configuration stays.
 
-use std::{fs, io, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fs, io, net::IpAddr, sync::Arc, time::Duration};
 
 use landfall_vrrp::{
-    NodeIndex, Plan,
+    Form, NodeIndex, Plan,
     conf::FoundInstance,
     render::{self, Host},
 };
@@ -15,8 +15,8 @@ use tracing::{info, warn};
 
 use super::{
     check::{self, Keepalived},
-    confirm, device,
-    device::Wait,
+    confirm,
+    device::{self, Wait},
     farewell::farewells,
     netlink::{self, Network},
     owned::{self, Owned},
@@ -25,7 +25,10 @@ use super::{
     track::{self, Mutes, TrackFiles},
     view::Running,
 };
-use crate::{Error as RunDirError, Keeper, RunDir, call::Answer};
+use crate::{
+    Error as RunDirError, Keeper, RunDir,
+    call::{Answer, State},
+};
 
 /// At most two configurations a second.
 const RELOAD_INTERVAL: Duration = Duration::from_millis(500);
@@ -86,6 +89,9 @@ pub(super) struct Carrier {
     in_use: Option<String>,
     pub(super) running: Option<Running>,
     pub(super) device: Option<String>,
+    /// The own addresses that were missing since keepalived was given its configuration: it may have been unable to
+    /// bind a socket to them.
+    unbound: BTreeSet<IpAddr>,
     pub(super) reloads: u64,
     pub(super) failures: u64,
 }
@@ -93,6 +99,8 @@ pub(super) struct Carrier {
 /// A plan as it is to be on this node.
 struct Target<'a> {
     plan: &'a Arc<Plan>,
+    /// The addresses of this node that adverts are to leave from and that it does not have yet.
+    missing: BTreeSet<IpAddr>,
     node: Option<NodeIndex>,
     device: String,
     mutes: Mutes,
@@ -127,6 +135,7 @@ impl Carrier {
             in_use: None,
             running,
             device: None,
+            unbound: BTreeSet::new(),
             reloads: 0,
             failures: 0,
         })
@@ -137,7 +146,13 @@ impl Carrier {
         let read = |path| fs::read_to_string(path).ok();
         let good = read(self.run_dir.good_configuration());
         if good.is_some() && good == read(self.run_dir.configuration()) {
-            let runs = matches!(self.report().await, Ok(Answer::Runs { .. }));
+            let runs = match self.report().await {
+                // One that is in FAULT without a reason of ours may lack what it lacked at the start.
+                Ok(Answer::Runs { instances, .. }) => instances
+                    .iter()
+                    .all(|it| it.state != State::Fault || self.tracks.is_muted(it.router_id)),
+                Ok(Answer::Down { .. }) | Err(_) => false,
+            };
             self.in_use = good.filter(|_| runs);
         }
         self.in_use.is_some()
@@ -170,6 +185,11 @@ impl Carrier {
         };
         let text = render::render(plan, host)?;
         self.tracks.mute(&target.mutes).map_err(Trouble::Track)?;
+        if !self.unbound.is_subset(&target.missing) {
+            // keepalived does not try again by itself.
+            self.distrust();
+        }
+        self.unbound.extend(&target.missing);
         let mut done = Done { again: target.again, report: None };
         if self.in_use.as_ref() != Some(&text) {
             let due = self.throttle.next(Instant::now());
@@ -217,11 +237,19 @@ impl Carrier {
         let is_ours = |ip| self.owned.iter().any(|owned| owned.address == ip);
         let ipv6 = device::ipv6(network, &device, is_ours);
         let waited = self.wait.is_over(ipv6, Instant::now());
-        let is_v6 = |node| plan.instances.iter().any(|it| track::adverts_are_v6(it, node));
+        let is_v6 = |node| plan.instances.iter().any(|it| track::adverts_are_v6(it.form_on(node)));
         let is_needed = node.is_some_and(is_v6);
         let again = waited.err().flatten().filter(|_| is_needed);
-        let mutes = node.map(|node| track::mutes(plan, node, waited.is_ok(), ended));
-        Ok(Target { plan, node, device, mutes: mutes.unwrap_or_default(), again })
+        let own = node.and_then(|node| plan.node(node));
+        let lacks = |form: &Form| device::missing_source(network, own?, form);
+        let forms =
+            node.into_iter().flat_map(|node| plan.instances.iter().map(move |it| it.form_on(node)));
+        let missing = forms.filter_map(lacks).collect();
+        let can_send =
+            |form: &Form| (waited.is_ok() || !track::adverts_are_v6(form)) && lacks(form).is_none();
+        let mutes = node.map(|node| track::mutes(plan, node, can_send, ended));
+        let mutes = mutes.unwrap_or_default();
+        Ok(Target { plan, missing, node, device, mutes, again })
     }
 
     /// Lets keepalived run a configuration, or the last good one if it does not.
@@ -267,6 +295,7 @@ impl Carrier {
             .map(|(it, device)| farewells(&it.plan, it.node, device, passwords.known()));
         RunDir::write_for_now(&self.run_dir.farewells(), &said)?;
         self.in_use = None;
+        self.unbound.clone_from(&target.missing);
         let configuration = self.run_dir.configuration();
         fs::rename(&draft, &configuration)
             .map_err(|source| RunDirError::Write { path: configuration, source })?;

@@ -11,4 +11,5 @@ mod kinds;
 mod plans;
 mod rounds;
 mod site;
+mod source;
 mod staggered;
