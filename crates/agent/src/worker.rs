@@ -11,6 +11,7 @@ mod device;
 mod farewell;
 mod follow;
 mod history;
+mod listener;
 mod metrics;
 mod netlink;
 mod owned;

@@ -204,6 +204,12 @@ impl Carrier {
         Ok(done)
     }
 
+    /// The addresses of this node that are none of the group's.
+    pub(super) fn own_addresses(&self, network: &Network) -> BTreeSet<IpAddr> {
+        let all = network.addresses.iter().map(|address| address.ip);
+        all.filter(|ip| self.owned.iter().all(|owned| owned.address != *ip)).collect()
+    }
+
     /// When the plan is to be carried out again because the network has changed, if it is.
     pub(super) fn follow(
         &mut self,

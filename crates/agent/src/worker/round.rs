@@ -1,6 +1,6 @@
 //! The loop of the worker: whatever has changed, the plan is carried out again as far as it is not yet.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, net::IpAddr, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use landfall_vrrp::{PasswordFrom, Plan};
@@ -17,11 +17,12 @@ use super::{
     check::Keepalived,
     follow::Seen,
     history::History,
+    listener::{Advert, Families, Listener},
     netlink::{self, Changes, Network},
     passwords::Passwords,
     peers::{self, Search},
     plan_source,
-    silence::{Listener, Silence},
+    silence::Silence,
     throttle::Throttle,
     view::{Health, Running, View},
 };
@@ -65,6 +66,12 @@ pub(super) struct Rounds {
     history: History,
     silence: Silence,
     listener: Option<Listener>,
+    /// Whether a listener was needed when that was looked at last.
+    listens: bool,
+    /// Why a holder that is waited for cannot be heard.
+    deaf: Option<String>,
+    /// Where adverts of this node come from.
+    own: BTreeSet<IpAddr>,
     search: Search,
     backoff: Backoff,
     /// When the plan is carried out next, unless it is held.
@@ -115,6 +122,9 @@ impl Rounds {
             history: History::default(),
             silence: Silence::default(),
             listener: None,
+            listens: false,
+            deaf: None,
+            own: BTreeSet::new(),
             search: Search::default(),
             backoff,
             due: None,
@@ -195,15 +205,15 @@ impl Rounds {
                     // Nothing else has changed.
                     continue;
                 }
-                () = until(self.listener.as_ref().and_then(|_| self.silence.due())) => {
-                    if self.silence.end(Instant::now()) {
+                () = until(self.silence.due(self.hears())) => {
+                    if self.silence.end(self.hears(), Instant::now()) {
                         warn!(instances = ?self.silence.ended(), "a holder is silent in the middle of a change");
                         self.due = Some(Instant::now());
                     }
                 }
                 heard = hear(self.listener.as_ref()) => match heard {
-                    Ok(router_id) => {
-                        self.silence.heard(router_id, Instant::now());
+                    Ok(advert) => {
+                        self.take_advert(advert);
                         // Nothing else has changed.
                         continue;
                     }
@@ -330,22 +340,44 @@ impl Rounds {
         }
     }
 
-    /// Listens to the device as long as an instance waits for its holder.
+    fn take_advert(&mut self, Advert { router_id, source, interval }: Advert) {
+        let now = Instant::now();
+        self.silence.heard(router_id, now);
+        if !self.own.contains(&source) {
+            self.history.heard(router_id, interval, now);
+        }
+    }
+
+    fn hears(&self) -> Families {
+        self.listener.as_ref().map_or(Families::NONE, Listener::hears)
+    }
+
+    /// Listens to the device as long as an instance waits for its holder, or holds its addresses.
     fn listen(&mut self, network: &Network) {
-        let name = self.carrier.device.as_deref().filter(|_| !self.silence.is_empty());
+        self.own = self.carrier.own_addresses(network);
+        self.listens = self.needs_listener();
+        let name = self.carrier.device.as_deref().filter(|_| self.listens);
         let device = name.and_then(|name| network.named(name)).filter(|device| device.is_up);
         let Some(device) = device else {
-            self.listener = None;
+            (self.listener, self.deaf) = (None, None);
             return;
         };
-        if self.listener.as_ref().is_some_and(|listener| listener.is_on(device)) {
-            return;
+        if self.listener.as_ref().is_none_or(|listener| !listener.is_on(device)) {
+            // Until now nothing could be heard.
+            self.silence.begin(Instant::now());
+            self.listener = Listener::open(device)
+                .inspect_err(|error| warn!(%error, "adverts of other nodes cannot be heard"))
+                .ok();
         }
-        // Until now nothing could be heard.
-        self.silence.begin(Instant::now());
-        self.listener = Listener::open(device)
-            .inspect_err(|error| warn!(%error, "adverts of a holder cannot be heard"))
-            .ok();
+        let is_deaf = !self.hears().contain(self.silence.families());
+        self.deaf = is_deaf.then(|| {
+            "adverts cannot be heard here: if the holder dies in this change, nothing ends it"
+                .to_owned()
+        });
+    }
+
+    fn needs_listener(&self) -> bool {
+        !self.silence.is_empty() || self.history.holds_any()
     }
 
     /// Looks for the other nodes once the link is back.
@@ -369,6 +401,12 @@ impl Rounds {
                     Some(Duration::from_millis(millis.into()))
                 };
                 self.history.observe(&instances, interval, Instant::now());
+                if self.listens != self.needs_listener() {
+                    match netlink::network() {
+                        Ok(network) => self.listen(&network),
+                        Err(error) => warn!(%error, "the network cannot be looked at"),
+                    }
+                }
                 self.down_since = None;
                 self.keepalived_is = Health::Runs;
                 self.instances = instances;
@@ -402,6 +440,8 @@ impl Rounds {
             Health::Down(error) => Some(error),
             Health::NotNeeded | Health::Runs => None,
         };
+        let errors = [&self.refusal, &self.trouble].into_iter().flatten();
+        let error = errors.chain(down).chain(&self.deaf).next().cloned();
         let with_past = |report: &InstanceReport| (report.clone(), self.history.of(&report.name));
         views.send_if_modified(|view| {
             let now = View {
@@ -413,7 +453,7 @@ impl Rounds {
                 reload_failures: self.carrier.failures,
                 device: self.carrier.device.clone(),
                 version: view.version.clone(),
-                error: self.refusal.as_ref().or(self.trouble.as_ref()).or(down).cloned(),
+                error: error.clone(),
                 ended: self.silence.ended().to_vec(),
             };
             let is_new = *view != now;
@@ -423,7 +463,7 @@ impl Rounds {
     }
 }
 
-async fn hear(listener: Option<&Listener>) -> io::Result<u8> {
+async fn hear(listener: Option<&Listener>) -> io::Result<Advert> {
     match listener {
         Some(listener) => listener.next().await,
         None => std::future::pending().await,

@@ -2,6 +2,7 @@
 
 mod changes;
 mod cold;
+mod deaf;
 mod ended;
 mod equal;
 mod fault;
@@ -9,6 +10,7 @@ mod faults;
 pub(crate) mod group;
 mod kinds;
 mod plans;
+mod rivals;
 mod rounds;
 mod site;
 mod source;
