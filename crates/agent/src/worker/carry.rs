@@ -7,7 +7,6 @@ use std::{collections::BTreeSet, fs, io, net::IpAddr, sync::Arc, time::Duration}
 
 use landfall_vrrp::{
     Form, NodeIndex, Plan,
-    conf::FoundInstance,
     render::{self, Host},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -15,7 +14,7 @@ use tracing::{info, warn};
 
 use super::{
     check::{self, Keepalived},
-    confirm,
+    confirm::{self, Expected},
     device::{self, Wait},
     farewell::farewells,
     netlink::{self, Network},
@@ -341,7 +340,7 @@ impl Carrier {
         }
     }
 
-    async fn use_and_confirm(&self, expected: &[FoundInstance]) -> Result<Answer, Trouble> {
+    async fn use_and_confirm(&self, expected: &[Expected]) -> Result<Answer, Trouble> {
         let answer = timeout(USE_DEADLINE, self.keeper.use_configuration()).await;
         let mut answer = answer.map_err(io::Error::from).flatten().map_err(Trouble::Keeper)?;
         let until = Instant::now() + CONFIRM_DEADLINE;
