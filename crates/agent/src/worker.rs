@@ -28,7 +28,12 @@ mod throttle;
 mod track;
 mod view;
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use axum::Router;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -36,11 +41,16 @@ use kube::{Api, Client};
 use landfall_vrrp::PasswordFrom;
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{info, warn};
 
 use self::{
-    backoff::Backoff, check::Keepalived, follow::Seen, netlink::Changes, report::Reporter,
-    round::Rounds, view::View,
+    backoff::Backoff,
+    check::Keepalived,
+    follow::Seen,
+    netlink::Changes,
+    report::Reporter,
+    round::Rounds,
+    view::{Health, View},
 };
 pub use self::{
     metrics::{Description, descriptions},
@@ -79,6 +89,7 @@ pub enum Error {
 /// A worker that does not run yet.
 #[derive(Debug)]
 pub struct Worker {
+    run_dir: RunDir,
     rounds: Rounds,
     reporter: Reporter,
     plans: Followed<ConfigMap>,
@@ -104,13 +115,15 @@ impl Worker {
         let plans =
             Followed { api: Api::namespaced(client.clone(), &namespace), name: group.clone() };
         let secrets = Api::namespaced(client.clone(), &namespace);
-        let reporter = Reporter { api: Api::namespaced(client, &namespace), group, node };
-        Ok((Self { rounds, reporter, plans, secrets, views }, pages::router(view)))
+        let api = Api::namespaced(client, &namespace);
+        let reporter = Reporter { api, group, node, is_gone: Arc::default() };
+        Ok((Self { run_dir, rounds, reporter, plans, secrets, views }, pages::router(view)))
     }
 
     /// Runs until `stop`, and then reports once more what the keeper answers.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        let Self { rounds, reporter, plans, secrets, views } = self;
+        let Self { run_dir, rounds, reporter, plans, secrets, views } = self;
+        let (view, is_gone) = (views.subscribe(), Arc::clone(&reporter.is_gone));
         let changes = Changes::open().map_err(Error::Network)?;
         let backoff = Backoff::new(&reporter.node);
         let (plans_in, plan) = watch::channel(Seen::Unknown);
@@ -131,6 +144,7 @@ impl Worker {
                 if timeout(LAST_REPORT_DEADLINE, reports.join_next()).await.is_err() {
                     warn!("the end of this agent could not be reported in time");
                 }
+                forget_if_left(&run_dir, &view.borrow(), is_gone.load(Ordering::Relaxed));
                 return Ok(());
             }
             ended = tasks.join_next() => ended,
@@ -140,6 +154,19 @@ impl Worker {
             Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Some(_) | None => Err(Error::TaskEnded),
         }
+    }
+}
+
+/// Removes plan and passwords from the disk of a node that is no longer in the group, or whose group is gone. Else
+/// the next agent needs them.
+fn forget_if_left(run_dir: &RunDir, view: &View, is_gone: bool) {
+    let is_stopped = matches!(view.keepalived, Health::Down(_) | Health::NotNeeded);
+    if !is_stopped || !(view.is_left_out || is_gone) {
+        return;
+    }
+    match run_dir.forget() {
+        Ok(()) => info!("nothing of the plan is left on this node"),
+        Err(error) => warn!(%error, "passwords may be left on this node"),
     }
 }
 

@@ -173,7 +173,7 @@ impl Rounds {
         let mut ticks = interval(REPORT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let source = self.plan.as_ref().and_then(|plan| plan.password_from.clone());
+            let source = self.password_source().cloned();
             sources.send_if_modified(|known| {
                 let is_new = *known != source;
                 *known = source;
@@ -284,8 +284,14 @@ impl Rounds {
         }
     }
 
+    /// Where this node reads its password, if it has instances.
+    fn password_source(&self) -> Option<&PasswordFrom> {
+        let plan = self.plan.as_ref().filter(|plan| plan.node_index(&self.node).is_some())?;
+        plan.password_from.as_ref()
+    }
+
     fn take_secret(&mut self, seen: &Seen<Secret>) {
-        let source = self.plan.as_ref().and_then(|plan| plan.password_from.as_ref());
+        let source = self.password_source().cloned();
         let (Seen::Present(secret), Some(source)) = (seen, source) else { return };
         if let Err(error) = self.passwords.learn(secret, &source.key) {
             warn!(%error, "the password is not kept on disk");
@@ -305,7 +311,12 @@ impl Rounds {
                 self.due = done.again;
                 let running = self.carrier.running.as_ref().map(|running| &running.plan);
                 let plans = self.plan.iter().chain(running).map(AsRef::as_ref);
-                if let Err(error) = self.passwords.forget_others(plans) {
+                let forgotten = if node.is_some() {
+                    self.passwords.forget_others(plans)
+                } else {
+                    self.passwords.forget_all()
+                };
+                if let Err(error) = forgotten {
                     warn!(%error, "old passwords are still on disk");
                 }
                 if let Some(answer) = done.report {
@@ -454,6 +465,7 @@ impl Rounds {
                 device: self.carrier.device.clone(),
                 version: view.version.clone(),
                 error: error.clone(),
+                is_left_out: is_left_out(self.plan.as_deref(), &self.node),
                 ended: self.silence.ended().to_vec(),
             };
             let is_new = *view != now;
@@ -461,6 +473,10 @@ impl Rounds {
             is_new
         });
     }
+}
+
+fn is_left_out(plan: Option<&Plan>, node: &str) -> bool {
+    plan.is_some_and(|plan| plan.node_index(node).is_none())
 }
 
 async fn hear(listener: Option<&Listener>) -> io::Result<Advert> {

@@ -9,6 +9,7 @@ mod fault;
 mod faults;
 pub(crate) mod group;
 mod kinds;
+mod left;
 mod plans;
 mod rivals;
 mod rounds;
