@@ -91,6 +91,8 @@ pub(super) struct Carrier {
     /// The own addresses that were missing since keepalived was given its configuration: it may have been unable to
     /// bind a socket to them.
     unbound: BTreeSet<IpAddr>,
+    /// The addresses of the plan that are not used, because the device had them before.
+    pub(super) strangers: BTreeSet<IpAddr>,
     pub(super) reloads: u64,
     pub(super) failures: u64,
 }
@@ -98,6 +100,9 @@ pub(super) struct Carrier {
 /// A plan as it is to be on this node.
 struct Target<'a> {
     plan: &'a Arc<Plan>,
+    /// The plan as far as it can be used here.
+    usable: Arc<Plan>,
+    strangers: BTreeSet<IpAddr>,
     /// The addresses of this node that adverts are to leave from and that it does not have yet.
     missing: BTreeSet<IpAddr>,
     node: Option<NodeIndex>,
@@ -135,6 +140,7 @@ impl Carrier {
             running,
             device: None,
             unbound: BTreeSet::new(),
+            strangers: BTreeSet::new(),
             reloads: 0,
             failures: 0,
         })
@@ -182,8 +188,10 @@ impl Carrier {
             run_dir: &self.run_dir.path().to_string_lossy(),
             passwords: passwords.known(),
         };
-        let text = render::render(plan, host)?;
+        // Even if the rest of the plan cannot be carried out here: other nodes wait for that.
         self.tracks.mute(&target.mutes).map_err(Trouble::Track)?;
+        let text = render::render(&target.usable, host)?;
+        self.strangers.clone_from(&target.strangers);
         if !self.unbound.is_subset(&target.missing) {
             // keepalived does not try again by itself.
             self.distrust();
@@ -218,8 +226,10 @@ impl Carrier {
         let Some(running) = self.running.clone() else { return Ok(Some(Instant::now())) };
         let target = self.target(&running.plan, network, ended)?;
         let same_device = self.device.as_ref() == Some(&target.device);
-        let has_leftovers = self.owned != owned::of(target.plan, target.node, &target.device);
-        let is_same = same_device && !has_leftovers && self.tracks.are(&target.mutes);
+        let has_leftovers = self.owned != owned::of(&target.usable, target.node, &target.device);
+        let same_strangers = self.strangers == target.strangers;
+        let is_same =
+            same_device && same_strangers && !has_leftovers && self.tracks.are(&target.mutes);
         Ok(if is_same { target.again } else { Some(Instant::now()) })
     }
 
@@ -254,7 +264,29 @@ impl Carrier {
             |form: &Form| (waited.is_ok() || !track::adverts_are_v6(form)) && lacks(form).is_none();
         let mutes = node.map(|node| track::mutes(plan, node, can_send, ended));
         let mutes = mutes.unwrap_or_default();
-        Ok(Target { plan, missing, node, device, mutes, again })
+        let strangers = self.strangers_on(&device, plan, node, network);
+        let usable = match node {
+            Some(node) if !strangers.is_empty() => owned::without(plan, &strangers, node).into(),
+            Some(_) | None => Arc::clone(plan),
+        };
+        Ok(Target { plan, usable, strangers, missing, node, device, mutes, again })
+    }
+
+    /// What keepalived runs with is ours, even if the list of our addresses was lost.
+    fn strangers_on(
+        &self,
+        device: &str,
+        plan: &Plan,
+        node: Option<NodeIndex>,
+        network: &Network,
+    ) -> BTreeSet<IpAddr> {
+        let mut found = owned::strangers(plan, node, device, &network.held(), &self.owned);
+        if let Some(text) = self.in_use.as_ref().filter(|_| !found.is_empty()) {
+            let expected = confirm::expected(text);
+            let known: BTreeSet<_> = expected.iter().flat_map(Expected::addresses).collect();
+            found.retain(|address| !known.contains(address));
+        }
+        found
     }
 
     /// Lets keepalived run a configuration, or the last good one if it does not.
@@ -290,9 +322,9 @@ impl Carrier {
         RunDir::write_text_for_now(&draft, text.as_bytes())?;
         self.keepalived.check(&draft).await?;
         // Before keepalived can put them on the node.
-        let new = owned::of(target.plan, target.node, &target.device);
+        let new = owned::of(&target.usable, target.node, &target.device);
         self.set_owned(self.owned.union(&new).cloned().collect())?;
-        let said = farewells(target.plan, target.node, &target.device, passwords.known());
+        let said = farewells(&target.usable, target.node, &target.device, passwords.known());
         let said_before = self
             .running
             .as_ref()
@@ -362,7 +394,7 @@ impl Carrier {
 
     /// Takes note of what runs now.
     fn settle(&mut self, target: &Target<'_>) -> Result<(), Trouble> {
-        let new = owned::of(target.plan, target.node, &target.device);
+        let new = owned::of(&target.usable, target.node, &target.device);
         if self.owned != new {
             let network = netlink::network().map_err(Trouble::Network)?;
             self.set_owned(owned::remaining(&self.owned, &new, &network.held()))?;
@@ -384,3 +416,6 @@ impl Carrier {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -452,7 +452,13 @@ impl Rounds {
             Health::NotNeeded | Health::Runs => None,
         };
         let errors = [&self.refusal, &self.trouble].into_iter().flatten();
-        let error = errors.chain(down).chain(&self.deaf).next().cloned();
+        let stranger = self.carrier.strangers.first().map(|address| {
+            format!(
+                "{address} was on this node before the group had it, and is not used here: \
+                 remove it from the node or from the group"
+            )
+        });
+        let error = errors.chain(down).chain(&self.deaf).chain(&stranger).next().cloned();
         let with_past = |report: &InstanceReport| (report.clone(), self.history.of(&report.name));
         views.send_if_modified(|view| {
             let now = View {

@@ -16,3 +16,4 @@ mod rounds;
 mod site;
 mod source;
 mod staggered;
+mod stranger;
