@@ -38,6 +38,11 @@ pub struct InstanceReport {
     pub name: String,
     pub interface: String,
     pub router_id: u8,
+    /// The version of the protocol, the time between two adverts and the priority that it was given, as far as
+    /// keepalived tells them.
+    pub version: Option<u8>,
+    pub advert_millis: Option<u32>,
+    pub priority: Option<u8>,
     pub state: State,
     /// Milliseconds since 1970 at which it entered the state.
     pub last_transition_millis: i64,

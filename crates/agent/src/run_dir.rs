@@ -12,6 +12,9 @@ use std::{
 use landfall_vrrp::Form;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+/// The extension of a file that takes another one's place when it is whole.
+const DRAFT: &str = "draft";
+
 /// What went wrong with a file of the folder.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -152,6 +155,29 @@ impl RunDir {
         replace(path, text, false)
     }
 
+    /// Removes the plan, the passwords and everything that has one in it.
+    pub fn forget(&self) -> Result<(), Error> {
+        let named = [
+            self.passwords(),
+            self.configuration(),
+            self.good_configuration(),
+            self.draft_configuration(),
+            self.farewells(),
+            self.plan(),
+        ];
+        let remove = |path: PathBuf| match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(Error::Write { path, source })
+            }
+            _ => Ok(()),
+        };
+        // A file that was being written when its writer was killed has a draft.
+        named.into_iter().try_for_each(|path| {
+            remove(path.with_extension(DRAFT))?;
+            remove(path)
+        })
+    }
+
     /// The addresses that keepalived may have put on the node.
     pub fn read_owned(&self) -> Result<BTreeSet<OwnedAddress>, Error> {
         Ok(Self::read(&self.owned())?.unwrap_or_default())
@@ -164,7 +190,7 @@ fn json<T: Serialize>(path: &Path, content: &T) -> Result<Vec<u8>, Error> {
 
 fn replace(path: &Path, text: &[u8], is_lasting: bool) -> Result<(), Error> {
     let failed = |source| Error::Write { path: path.to_owned(), source };
-    let draft = path.with_extension("draft");
+    let draft = path.with_extension(DRAFT);
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(&draft).map_err(failed)?;
@@ -197,6 +223,23 @@ mod tests {
         let mode = fs::metadata(run_dir.owned()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn no_file_with_a_password_is_left_of_a_folder_that_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::new(dir.path());
+        run_dir.forget().unwrap();
+        for name in ["passwords.json", "passwords.draft", "keepalived.conf", "keepalived.conf.new"]
+            .into_iter()
+            .chain(["keepalived.conf.draft", "keepalived.draft", "keepalived.good"])
+            .chain(["farewells.json", "farewells.draft", "plan.json", "plan.draft", "owned.json"])
+        {
+            fs::write(dir.path().join(name), "secret").unwrap();
+        }
+        run_dir.forget().unwrap();
+        let left = fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name());
+        assert_eq!(left.collect::<Vec<_>>(), ["owned.json"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod device;
 mod farewell;
 mod follow;
 mod history;
+mod listener;
 mod metrics;
 mod netlink;
 mod owned;
@@ -27,24 +28,38 @@ mod throttle;
 mod track;
 mod view;
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use axum::Router;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use landfall_vrrp::PasswordFrom;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{sync::watch, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
 
 use self::{
-    backoff::Backoff, check::Keepalived, follow::Seen, netlink::Changes, report::Reporter,
-    round::Rounds, view::View,
+    backoff::Backoff,
+    check::Keepalived,
+    follow::Seen,
+    netlink::Changes,
+    report::Reporter,
+    round::Rounds,
+    view::{Health, View},
 };
 pub use self::{
     metrics::{Description, descriptions},
     plan_source::PLAN_KEY,
 };
 use crate::RunDir;
+
+/// How long the last report may take.
+const LAST_REPORT_DEADLINE: Duration = Duration::from_secs(2);
 
 /// What a worker needs to know.
 #[derive(Clone)]
@@ -74,6 +89,7 @@ pub enum Error {
 /// A worker that does not run yet.
 #[derive(Debug)]
 pub struct Worker {
+    run_dir: RunDir,
     rounds: Rounds,
     reporter: Reporter,
     plans: Followed<ConfigMap>,
@@ -99,32 +115,58 @@ impl Worker {
         let plans =
             Followed { api: Api::namespaced(client.clone(), &namespace), name: group.clone() };
         let secrets = Api::namespaced(client.clone(), &namespace);
-        let reporter = Reporter { api: Api::namespaced(client, &namespace), group, node };
-        Ok((Self { rounds, reporter, plans, secrets, views }, pages::router(view)))
+        let api = Api::namespaced(client, &namespace);
+        let reporter = Reporter { api, group, node, is_gone: Arc::default() };
+        Ok((Self { run_dir, rounds, reporter, plans, secrets, views }, pages::router(view)))
     }
 
-    /// Runs until `stop`.
+    /// Runs until `stop`, and then reports once more what the keeper answers.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        let Self { rounds, reporter, plans, secrets, views } = self;
+        let Self { run_dir, rounds, reporter, plans, secrets, views } = self;
+        let (view, is_gone) = (views.subscribe(), Arc::clone(&reporter.is_gone));
         let changes = Changes::open().map_err(Error::Network)?;
         let backoff = Backoff::new(&reporter.node);
         let (plans_in, plan) = watch::channel(Seen::Unknown);
         let (secrets_in, secret) = watch::channel(Seen::Unknown);
         let (sources, source) = watch::channel(None);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(reporter.run(views.subscribe()));
+        let (mut tasks, mut reports) = (JoinSet::new(), JoinSet::new());
+        // It ends when the rounds have ended and their last view is reported.
+        reports.spawn(reporter.run(views.subscribe()));
         tasks.spawn(async move {
             follow::follow(plans.api, &plans.name, &plans_in, backoff).await;
         });
         tasks.spawn(follow_secret(secrets, source, secrets_in, backoff));
-        tasks.spawn(rounds.run(round::Inputs { plan, secret, changes }, sources, views));
-        tokio::select! {
-            () = stop.cancelled() => Ok(()),
-            ended = tasks.join_next() => match ended {
-                Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                Some(_) | None => Err(Error::TaskEnded),
-            },
+        let inputs = round::Inputs { plan, secret, changes };
+        tasks.spawn(rounds.run(inputs, sources, views, stop.clone()));
+        let ended = tokio::select! {
+            biased;
+            () = stop.cancelled() => {
+                if timeout(LAST_REPORT_DEADLINE, reports.join_next()).await.is_err() {
+                    warn!("the end of this agent could not be reported in time");
+                }
+                forget_if_left(&run_dir, &view.borrow(), is_gone.load(Ordering::Relaxed));
+                return Ok(());
+            }
+            ended = tasks.join_next() => ended,
+            ended = reports.join_next() => ended,
+        };
+        match ended {
+            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Some(_) | None => Err(Error::TaskEnded),
         }
+    }
+}
+
+/// Removes plan and passwords from the disk of a node that is no longer in the group, or whose group is gone. Else
+/// the next agent needs them.
+fn forget_if_left(run_dir: &RunDir, view: &View, is_gone: bool) {
+    let is_stopped = matches!(view.keepalived, Health::Down(_) | Health::NotNeeded);
+    if !is_stopped || !(view.is_left_out || is_gone) {
+        return;
+    }
+    match run_dir.forget() {
+        Ok(()) => info!("nothing of the plan is left on this node"),
+        Err(error) => warn!(%error, "passwords may be left on this node"),
     }
 }
 

@@ -149,7 +149,7 @@ fn check(plan: &Plan) -> Result<(), Error> {
 /// line, so that it can only be in a plan that somebody else has written.
 fn reaches_beyond(line: &str) -> bool {
     let keyword = line.split(' ').next().unwrap_or_default();
-    ["script", "notify", "include", "fifo", "process", "file", "smtp", "directory"]
+    ["script", "notify", "include", "fifo", "process", "file", "smtp", "directory", "reload"]
         .iter()
         .any(|part| keyword.contains(part))
 }

@@ -17,6 +17,10 @@ struct Data {
     #[serde(default)]
     ifp_ifname: String,
     vrid: u8,
+    version: Option<u8>,
+    /// Seconds.
+    adver_int: Option<f64>,
+    base_priority: Option<u8>,
     state: u8,
     /// Seconds since 1970.
     last_transition: f64,
@@ -61,6 +65,9 @@ fn report(Entry { data, stats }: Entry) -> InstanceReport {
         name: data.iname,
         interface: data.ifp_ifname,
         router_id: data.vrid,
+        version: data.version,
+        advert_millis: data.adver_int.and_then(|seconds| millis(seconds).try_into().ok()),
+        priority: data.base_priority,
         state: state(data.state),
         last_transition_millis: millis(data.last_transition),
         addresses: data.vips.iter().chain(&data.evips).map(address).collect(),
@@ -120,6 +127,10 @@ mod tests {
                 ("ns/gone", "eth9", 53, State::Fault),
             ]
         );
+        let forms: Vec<_> =
+            instances.iter().map(|it| (it.version, it.advert_millis, it.priority)).collect();
+        assert_eq!(forms[0], (Some(3), Some(100), Some(254)));
+        assert_eq!((forms[1].0, forms[1].1), (Some(2), Some(1000)));
         assert_eq!(instances[0].addresses, ["169.254.112.51", "192.0.2.7", "fd01::77"]);
         assert_eq!(instances[1].addresses, ["192.0.2.9"]);
         assert_eq!(instances[0].last_transition_millis, 1_795_050_870_178);

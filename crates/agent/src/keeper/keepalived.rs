@@ -28,6 +28,9 @@ use crate::{
     call::{Answer, InstanceReport, Request},
 };
 
+/// How long the first start waits for the worker, which may get a newer plan than the one that the configuration
+/// was made from, and then asks. A worker that cannot work keeps no node from serving.
+const WORKER_DEADLINE: Duration = Duration::from_secs(15);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const SETTLED: Duration = Duration::from_secs(10);
@@ -164,7 +167,7 @@ impl Keeping {
 
     /// Runs until the agent is to stop.
     pub(super) async fn run(mut self, mut adopted: Option<Daemon>) {
-        let mut due = Instant::now();
+        let mut due = Instant::now() + WORKER_DEADLINE;
         let mut why = "keepalived has no configuration yet";
         loop {
             let daemon = match adopted.take() {

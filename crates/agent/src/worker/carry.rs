@@ -3,11 +3,10 @@
 //! keepalived is given a configuration only if it takes it without a word, and what it then runs is compared
 //! with the plan. If either fails, the last good configuration stays.
 
-use std::{fs, io, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fs, io, net::IpAddr, sync::Arc, time::Duration};
 
 use landfall_vrrp::{
-    NodeIndex, Plan,
-    conf::FoundInstance,
+    Form, NodeIndex, Plan,
     render::{self, Host},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -15,8 +14,8 @@ use tracing::{info, warn};
 
 use super::{
     check::{self, Keepalived},
-    confirm, device,
-    device::Wait,
+    confirm::{self, Expected},
+    device::{self, Wait},
     farewell::farewells,
     netlink::{self, Network},
     owned::{self, Owned},
@@ -25,7 +24,10 @@ use super::{
     track::{self, Mutes, TrackFiles},
     view::Running,
 };
-use crate::{Error as RunDirError, Keeper, RunDir, call::Answer};
+use crate::{
+    Error as RunDirError, Keeper, RunDir,
+    call::{Answer, State},
+};
 
 /// At most two configurations a second.
 const RELOAD_INTERVAL: Duration = Duration::from_millis(500);
@@ -86,6 +88,11 @@ pub(super) struct Carrier {
     in_use: Option<String>,
     pub(super) running: Option<Running>,
     pub(super) device: Option<String>,
+    /// The own addresses that were missing since keepalived was given its configuration: it may have been unable to
+    /// bind a socket to them.
+    unbound: BTreeSet<IpAddr>,
+    /// The addresses of the plan that are not used, because the device had them before.
+    pub(super) strangers: BTreeSet<IpAddr>,
     pub(super) reloads: u64,
     pub(super) failures: u64,
 }
@@ -93,6 +100,11 @@ pub(super) struct Carrier {
 /// A plan as it is to be on this node.
 struct Target<'a> {
     plan: &'a Arc<Plan>,
+    /// The plan as far as it can be used here.
+    usable: Arc<Plan>,
+    strangers: BTreeSet<IpAddr>,
+    /// The addresses of this node that adverts are to leave from and that it does not have yet.
+    missing: BTreeSet<IpAddr>,
     node: Option<NodeIndex>,
     device: String,
     mutes: Mutes,
@@ -127,19 +139,28 @@ impl Carrier {
             in_use: None,
             running,
             device: None,
+            unbound: BTreeSet::new(),
+            strangers: BTreeSet::new(),
             reloads: 0,
             failures: 0,
         })
     }
 
-    /// Looks whether keepalived runs the last good configuration, as it does if only the worker was restarted.
-    pub(super) async fn recognise(&mut self) {
+    /// Whether keepalived runs the last good configuration, as it does if only the worker was restarted.
+    pub(super) async fn recognise(&mut self) -> bool {
         let read = |path| fs::read_to_string(path).ok();
         let good = read(self.run_dir.good_configuration());
         if good.is_some() && good == read(self.run_dir.configuration()) {
-            let runs = matches!(self.report().await, Ok(Answer::Runs { .. }));
+            let runs = match self.report().await {
+                // One that is in FAULT without a reason of ours may lack what it lacked at the start.
+                Ok(Answer::Runs { instances, .. }) => instances
+                    .iter()
+                    .all(|it| it.state != State::Fault || self.tracks.is_muted(it.router_id)),
+                Ok(Answer::Down { .. }) | Err(_) => false,
+            };
             self.in_use = good.filter(|_| runs);
         }
+        self.in_use.is_some()
     }
 
     /// What every instance does.
@@ -167,8 +188,15 @@ impl Carrier {
             run_dir: &self.run_dir.path().to_string_lossy(),
             passwords: passwords.known(),
         };
-        let text = render::render(plan, host)?;
+        // Even if the rest of the plan cannot be carried out here: other nodes wait for that.
         self.tracks.mute(&target.mutes).map_err(Trouble::Track)?;
+        let text = render::render(&target.usable, host)?;
+        self.strangers.clone_from(&target.strangers);
+        if !self.unbound.is_subset(&target.missing) {
+            // keepalived does not try again by itself.
+            self.distrust();
+        }
+        self.unbound.extend(&target.missing);
         let mut done = Done { again: target.again, report: None };
         if self.in_use.as_ref() != Some(&text) {
             let due = self.throttle.next(Instant::now());
@@ -183,6 +211,12 @@ impl Carrier {
         Ok(done)
     }
 
+    /// The addresses of this node that are none of the group's.
+    pub(super) fn own_addresses(&self, network: &Network) -> BTreeSet<IpAddr> {
+        let all = network.addresses.iter().map(|address| address.ip);
+        all.filter(|ip| self.owned.iter().all(|owned| owned.address != *ip)).collect()
+    }
+
     /// When the plan is to be carried out again because the network has changed, if it is.
     pub(super) fn follow(
         &mut self,
@@ -192,8 +226,10 @@ impl Carrier {
         let Some(running) = self.running.clone() else { return Ok(Some(Instant::now())) };
         let target = self.target(&running.plan, network, ended)?;
         let same_device = self.device.as_ref() == Some(&target.device);
-        let has_leftovers = self.owned != owned::of(target.plan, target.node, &target.device);
-        let is_same = same_device && !has_leftovers && self.tracks.are(&target.mutes);
+        let has_leftovers = self.owned != owned::of(&target.usable, target.node, &target.device);
+        let same_strangers = self.strangers == target.strangers;
+        let is_same =
+            same_device && same_strangers && !has_leftovers && self.tracks.are(&target.mutes);
         Ok(if is_same { target.again } else { Some(Instant::now()) })
     }
 
@@ -216,11 +252,41 @@ impl Carrier {
         let is_ours = |ip| self.owned.iter().any(|owned| owned.address == ip);
         let ipv6 = device::ipv6(network, &device, is_ours);
         let waited = self.wait.is_over(ipv6, Instant::now());
-        let is_v6 = |node| plan.instances.iter().any(|it| track::adverts_are_v6(it, node));
+        let is_v6 = |node| plan.instances.iter().any(|it| track::adverts_are_v6(it.form_on(node)));
         let is_needed = node.is_some_and(is_v6);
         let again = waited.err().flatten().filter(|_| is_needed);
-        let mutes = node.map(|node| track::mutes(plan, node, waited.is_ok(), ended));
-        Ok(Target { plan, node, device, mutes: mutes.unwrap_or_default(), again })
+        let own = node.and_then(|node| plan.node(node));
+        let lacks = |form: &Form| device::missing_source(network, own?, form);
+        let forms =
+            node.into_iter().flat_map(|node| plan.instances.iter().map(move |it| it.form_on(node)));
+        let missing = forms.filter_map(lacks).collect();
+        let can_send =
+            |form: &Form| (waited.is_ok() || !track::adverts_are_v6(form)) && lacks(form).is_none();
+        let mutes = node.map(|node| track::mutes(plan, node, can_send, ended));
+        let mutes = mutes.unwrap_or_default();
+        let strangers = self.strangers_on(&device, plan, node, network);
+        let usable = match node {
+            Some(node) if !strangers.is_empty() => owned::without(plan, &strangers, node).into(),
+            Some(_) | None => Arc::clone(plan),
+        };
+        Ok(Target { plan, usable, strangers, missing, node, device, mutes, again })
+    }
+
+    /// What keepalived runs with is ours, even if the list of our addresses was lost.
+    fn strangers_on(
+        &self,
+        device: &str,
+        plan: &Plan,
+        node: Option<NodeIndex>,
+        network: &Network,
+    ) -> BTreeSet<IpAddr> {
+        let mut found = owned::strangers(plan, node, device, &network.held(), &self.owned);
+        if let Some(text) = self.in_use.as_ref().filter(|_| !found.is_empty()) {
+            let expected = confirm::expected(text);
+            let known: BTreeSet<_> = expected.iter().flat_map(Expected::addresses).collect();
+            found.retain(|address| !known.contains(address));
+        }
+        found
     }
 
     /// Lets keepalived run a configuration, or the last good one if it does not.
@@ -256,9 +322,9 @@ impl Carrier {
         RunDir::write_text_for_now(&draft, text.as_bytes())?;
         self.keepalived.check(&draft).await?;
         // Before keepalived can put them on the node.
-        let new = owned::of(target.plan, target.node, &target.device);
+        let new = owned::of(&target.usable, target.node, &target.device);
         self.set_owned(self.owned.union(&new).cloned().collect())?;
-        let said = farewells(target.plan, target.node, &target.device, passwords.known());
+        let said = farewells(&target.usable, target.node, &target.device, passwords.known());
         let said_before = self
             .running
             .as_ref()
@@ -266,6 +332,7 @@ impl Carrier {
             .map(|(it, device)| farewells(&it.plan, it.node, device, passwords.known()));
         RunDir::write_for_now(&self.run_dir.farewells(), &said)?;
         self.in_use = None;
+        self.unbound.clone_from(&target.missing);
         let configuration = self.run_dir.configuration();
         fs::rename(&draft, &configuration)
             .map_err(|source| RunDirError::Write { path: configuration, source })?;
@@ -305,7 +372,7 @@ impl Carrier {
         }
     }
 
-    async fn use_and_confirm(&self, expected: &[FoundInstance]) -> Result<Answer, Trouble> {
+    async fn use_and_confirm(&self, expected: &[Expected]) -> Result<Answer, Trouble> {
         let answer = timeout(USE_DEADLINE, self.keeper.use_configuration()).await;
         let mut answer = answer.map_err(io::Error::from).flatten().map_err(Trouble::Keeper)?;
         let until = Instant::now() + CONFIRM_DEADLINE;
@@ -327,7 +394,7 @@ impl Carrier {
 
     /// Takes note of what runs now.
     fn settle(&mut self, target: &Target<'_>) -> Result<(), Trouble> {
-        let new = owned::of(target.plan, target.node, &target.device);
+        let new = owned::of(&target.usable, target.node, &target.device);
         if self.owned != new {
             let network = netlink::network().map_err(Trouble::Network)?;
             self.set_owned(owned::remaining(&self.owned, &new, &network.held()))?;
@@ -349,3 +416,6 @@ impl Carrier {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use landfall_vrrp::Plan;
+use landfall_vrrp::{Form, Node, Plan, Transport};
 use tokio::time::Instant;
 
 use super::netlink::Network;
@@ -55,6 +55,15 @@ pub(super) fn ipv6(network: &Network, device: &str, is_ours: impl Fn(IpAddr) -> 
         address.index == device.index && is_link_local(address.ip) && !is_ours(address.ip)
     });
     if own.any(|address| !address.is_tentative) { Ipv6::Usable } else { Ipv6::Pending }
+}
+
+/// The address that adverts of a form leave from, if they are sent to single nodes and the node does not have it yet.
+/// Until then the node cannot hear the others, and would hold addresses beside them, however long that takes.
+pub(super) fn missing_source(network: &Network, own: &Node, form: &Form) -> Option<IpAddr> {
+    let is_unicast = form.transport == Transport::Unicast;
+    let source = own.address_like(*form.advertised.first().filter(|_| is_unicast)?)?;
+    let mut usable = network.addresses.iter().filter(|address| !address.is_tentative);
+    usable.all(|address| address.ip != source).then_some(source)
 }
 
 /// Decides when instances that send adverts over IPv6 may take part: a keepalived that tries to send from a

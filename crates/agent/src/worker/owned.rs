@@ -15,6 +15,32 @@ pub(super) fn of(plan: &Plan, node: Option<NodeIndex>, device: &str) -> Owned {
     addresses.map(|address| OwnedAddress { address, interface: device.to_owned() }).collect()
 }
 
+/// The addresses of a plan that the device has and that are not ours: some other program put them there, and they
+/// may be what the node lives by.
+pub(super) fn strangers(
+    plan: &Plan,
+    node: Option<NodeIndex>,
+    device: &str,
+    held: &BTreeSet<(IpAddr, &str)>,
+    ours: &Owned,
+) -> BTreeSet<IpAddr> {
+    let wanted = of(plan, node, device).into_iter();
+    let there = wanted.filter(|it| held.contains(&(it.address, it.interface.as_str())));
+    let is_ours = |ip: IpAddr| ours.iter().any(|owned| owned.address == ip);
+    there.map(|it| it.address).filter(|ip| !is_ours(*ip)).collect()
+}
+
+/// A plan as far as it does without some addresses. An instance that would advertise one of them is left out, because
+/// adverts without it would not be those of the other nodes.
+pub(super) fn without(plan: &Plan, strangers: &BTreeSet<IpAddr>, node: NodeIndex) -> Plan {
+    let mut plan = plan.clone();
+    plan.instances.retain_mut(|instance| {
+        instance.excluded.retain(|address| !strangers.contains(address));
+        instance.form_on(node).advertised.iter().all(|address| !strangers.contains(address))
+    });
+    plan
+}
+
 /// What is still ours once a configuration runs: what it has, and what is on the node yet.
 pub(super) fn remaining(all: &Owned, running: &Owned, held: &BTreeSet<(IpAddr, &str)>) -> Owned {
     let is_ours = |owned: &&OwnedAddress| {
@@ -51,6 +77,29 @@ mod tests {
             assert_eq!(of(&plan, Some(node), "eth1"), expected);
         }
         assert_eq!(of(&plan, None, "eth1"), Owned::new());
+    }
+
+    #[test]
+    fn an_address_that_the_device_had_before_is_not_used() {
+        let mut classic = instance("ns/a", 1, form(&["192.0.2.9"]));
+        classic.excluded = vec!["2001:db8::9".parse().unwrap()];
+        let mut slot = instance("ns/b", 2, form(&["169.254.112.2"]));
+        slot.excluded = ["192.0.2.10", "192.0.2.11"].map(|text| text.parse().unwrap()).to_vec();
+        let plan = plan(vec![classic, slot]);
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let held = [
+            (ip("192.0.2.9"), "eth1"),
+            (ip("192.0.2.10"), "eth1"),
+            (ip("192.0.2.11"), "kube-ipvs0"),
+            (ip("2001:db8::9"), "eth1"),
+        ];
+        let ours = owned(&[("2001:db8::9", "eth0")]);
+        let found = strangers(&plan, Some(0), "eth1", &held.into(), &ours);
+        assert_eq!(found, [ip("192.0.2.9"), ip("192.0.2.10")].into());
+        let rest = without(&plan, &found, 0);
+        let left: Vec<_> = rest.instances.iter().flat_map(|it| it.addresses_on(0)).collect();
+        assert_eq!(left, [ip("169.254.112.2"), ip("192.0.2.11")]);
+        assert_eq!(strangers(&plan, None, "eth1", &held.into(), &ours), BTreeSet::new());
     }
 
     #[test]

@@ -63,6 +63,16 @@ impl Passwords {
         if self.known.len() < before { self.save() } else { Ok(()) }
     }
 
+    /// Forgets all of them, since no instance is on this node any more.
+    pub(super) fn forget_all(&mut self) -> Result<(), Error> {
+        self.latest = None;
+        if self.known.is_empty() {
+            return Ok(());
+        }
+        self.known.clear();
+        self.save()
+    }
+
     /// A text without any of the passwords.
     pub(super) fn hide_in(&self, text: &str) -> String {
         let used = self.known.values().filter_map(|password| usable_password(password).ok());
@@ -121,6 +131,8 @@ mod tests {
         passwords.forget_others([&after].into_iter()).unwrap();
         assert_eq!(names(&load()), ["uid/2", "uid/3"]);
         assert_eq!(load().known()["uid/3"], "third");
+        passwords.forget_all().unwrap();
+        assert!(passwords.known().is_empty() && load().known().is_empty());
     }
 
     #[test]

@@ -1,6 +1,12 @@
 //! Reports to the status of the group: this node's entry, on change only.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -35,6 +41,8 @@ pub(super) struct Reporter {
     pub(super) api: Api<KeepalivedGroup>,
     pub(super) group: String,
     pub(super) node: String,
+    /// Whether the group is being deleted, or is gone, as far as its last answer tells.
+    pub(super) is_gone: Arc<AtomicBool>,
 }
 
 impl Reporter {
@@ -76,7 +84,18 @@ impl Reporter {
             "kind": KeepalivedGroup::kind(&()),
             "status": {"nodes": entry.as_slice()},
         }));
-        self.api.patch_status(&self.group, &params, &patch).await.map(drop)
+        let written = self.api.patch_status(&self.group, &params, &patch).await;
+        let is_gone = match &written {
+            Ok(group) => group.metadata.deletion_timestamp.is_some(),
+            // That the API server does not know the kind says nothing about the group.
+            Err(kube::Error::Api(status)) => {
+                let named = status.details.as_ref().map(|details| details.name.as_str());
+                status.is_not_found() && named == Some(&self.group)
+            }
+            Err(_) => return written.map(drop),
+        };
+        self.is_gone.store(is_gone, Ordering::Relaxed);
+        written.map(drop)
     }
 }
 

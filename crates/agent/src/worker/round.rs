@@ -1,13 +1,14 @@
 //! The loop of the worker: whatever has changed, the plan is carried out again as far as it is not yet.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, net::IpAddr, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use landfall_vrrp::{PasswordFrom, Plan};
 use tokio::{
     sync::watch,
-    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
@@ -16,11 +17,12 @@ use super::{
     check::Keepalived,
     follow::Seen,
     history::History,
+    listener::{Advert, Families, Listener},
     netlink::{self, Changes, Network},
     passwords::Passwords,
     peers::{self, Search},
     plan_source,
-    silence::{Listener, Silence},
+    silence::Silence,
     throttle::Throttle,
     view::{Health, Running, View},
 };
@@ -33,8 +35,12 @@ use crate::{
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 /// How often a network that changes all the time is looked at.
 const NETWORK_INTERVAL: Duration = Duration::from_millis(50);
+/// How long the API server has to answer before a plan from the disk is carried out on a node that holds nothing.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(4);
 /// After so long the keeper is asked to start keepalived: it does so by itself much sooner.
 const DOWN_TOO_LONG: Duration = Duration::from_secs(10);
+/// How long the keeper may take to say what has become of keepalived in the end.
+const LAST_ANSWER_DEADLINE: Duration = Duration::from_millis(1500);
 /// Means "never".
 const NEVER: Duration = Duration::from_hours(24 * 365);
 
@@ -60,10 +66,18 @@ pub(super) struct Rounds {
     history: History,
     silence: Silence,
     listener: Option<Listener>,
+    /// Whether a listener was needed when that was looked at last.
+    listens: bool,
+    /// Why a holder that is waited for cannot be heard.
+    deaf: Option<String>,
+    /// Where adverts of this node come from.
+    own: BTreeSet<IpAddr>,
     search: Search,
     backoff: Backoff,
-    /// When the plan is carried out next.
+    /// When the plan is carried out next, unless it is held.
     due: Option<Instant>,
+    /// Until when nothing is carried out, because the API server may have a newer plan than the disk.
+    held_until: Option<Instant>,
     network: Throttle,
     network_due: Option<Instant>,
     keepalived_is: Health,
@@ -108,9 +122,13 @@ impl Rounds {
             history: History::default(),
             silence: Silence::default(),
             listener: None,
+            listens: false,
+            deaf: None,
+            own: BTreeSet::new(),
             search: Search::default(),
             backoff,
             due: None,
+            held_until: None,
             network: Throttle::new(NETWORK_INTERVAL),
             network_due: None,
             keepalived_is: Health::default(),
@@ -120,26 +138,42 @@ impl Rounds {
         })
     }
 
-    /// Runs for good.
+    /// Runs until `stop`, and then shows what the keeper says last.
     pub(super) async fn run(
         mut self,
-        mut inputs: Inputs,
+        inputs: Inputs,
         sources: watch::Sender<Option<PasswordFrom>>,
         views: watch::Sender<View>,
+        stop: CancellationToken,
+    ) {
+        tokio::select! {
+            () = stop.cancelled() => self.end(&views).await,
+            () = self.work(inputs, &sources, &views) => {}
+        }
+    }
+
+    async fn work(
+        &mut self,
+        mut inputs: Inputs,
+        sources: &watch::Sender<Option<PasswordFrom>>,
+        views: &watch::Sender<View>,
     ) {
         match self.keepalived.version().await {
             Ok(version) => views.send_modify(|view| view.version = version),
             Err(error) => warn!(%error, "the version of keepalived is not known"),
         }
-        self.carrier.recognise().await;
+        let runs_last_plan = self.carrier.recognise().await;
         if self.plan.is_some() {
             info!("the last good plan is carried out until there is a newer one");
-            self.due = Some(Instant::now());
+            let now = Instant::now();
+            self.due = Some(now);
+            // A node that takes part in an old form of an instance hears no holder of a new one.
+            self.held_until = (!runs_last_plan).then(|| now + ANSWER_DEADLINE);
         }
         let mut ticks = interval(REPORT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let source = self.plan.as_ref().and_then(|plan| plan.password_from.clone());
+            let source = self.password_source().cloned();
             sources.send_if_modified(|known| {
                 let is_new = *known != source;
                 *known = source;
@@ -155,9 +189,9 @@ impl Rounds {
                     Ok(()) => self.take_secret(&inputs.secret.borrow_and_update()),
                     Err(_) => return,
                 },
-                () = until(self.due) => {
-                    self.due = None;
-                    self.carry(&views).await;
+                () = until(self.next_carry()) => {
+                    (self.due, self.held_until) = (None, None);
+                    self.carry(views).await;
                 }
                 () = until(self.network_due) => {
                     self.network_due = None;
@@ -171,15 +205,15 @@ impl Rounds {
                     // Nothing else has changed.
                     continue;
                 }
-                () = until(self.listener.as_ref().and_then(|_| self.silence.due())) => {
-                    if self.silence.end(Instant::now()) {
+                () = until(self.silence.due(self.hears())) => {
+                    if self.silence.end(self.hears(), Instant::now()) {
                         warn!(instances = ?self.silence.ended(), "a holder is silent in the middle of a change");
                         self.due = Some(Instant::now());
                     }
                 }
                 heard = hear(self.listener.as_ref()) => match heard {
-                    Ok(router_id) => {
-                        self.silence.heard(router_id, Instant::now());
+                    Ok(advert) => {
+                        self.take_advert(advert);
                         // Nothing else has changed.
                         continue;
                     }
@@ -201,8 +235,23 @@ impl Rounds {
                     self.take_answer(answer.map_err(|error| error.to_string()));
                 }
             }
-            self.show(&views);
+            self.show(views);
         }
+    }
+
+    /// When the plan is carried out next.
+    fn next_carry(&self) -> Option<Instant> {
+        self.due.map(|due| self.held_until.map_or(due, |held| due.max(held)))
+    }
+
+    async fn end(&mut self, views: &watch::Sender<View>) {
+        match timeout(LAST_ANSWER_DEADLINE, self.carrier.report()).await {
+            // It ends its calls when keepalived has ended.
+            Ok(Err(_)) => self.take_down("the agent has ended".to_owned()),
+            Ok(answer) => self.take_answer(answer.map_err(|error| error.to_string())),
+            Err(_) => warn!("the keeper does not say how keepalived has ended"),
+        }
+        self.show(views);
     }
 
     fn take_plan(&mut self, seen: &Seen<ConfigMap>) {
@@ -220,6 +269,7 @@ impl Rounds {
         match plan {
             Ok(plan) => {
                 self.refusal = None;
+                self.held_until = None;
                 if self.plan.as_deref() != Some(&plan) {
                     info!(generation = plan.generation, "a new plan");
                     self.plan = Some(Arc::new(plan));
@@ -234,8 +284,14 @@ impl Rounds {
         }
     }
 
+    /// Where this node reads its password, if it has instances.
+    fn password_source(&self) -> Option<&PasswordFrom> {
+        let plan = self.plan.as_ref().filter(|plan| plan.node_index(&self.node).is_some())?;
+        plan.password_from.as_ref()
+    }
+
     fn take_secret(&mut self, seen: &Seen<Secret>) {
-        let source = self.plan.as_ref().and_then(|plan| plan.password_from.as_ref());
+        let source = self.password_source().cloned();
         let (Seen::Present(secret), Some(source)) = (seen, source) else { return };
         if let Err(error) = self.passwords.learn(secret, &source.key) {
             warn!(%error, "the password is not kept on disk");
@@ -255,7 +311,12 @@ impl Rounds {
                 self.due = done.again;
                 let running = self.carrier.running.as_ref().map(|running| &running.plan);
                 let plans = self.plan.iter().chain(running).map(AsRef::as_ref);
-                if let Err(error) = self.passwords.forget_others(plans) {
+                let forgotten = if node.is_some() {
+                    self.passwords.forget_others(plans)
+                } else {
+                    self.passwords.forget_all()
+                };
+                if let Err(error) = forgotten {
                     warn!(%error, "old passwords are still on disk");
                 }
                 if let Some(answer) = done.report {
@@ -290,22 +351,44 @@ impl Rounds {
         }
     }
 
-    /// Listens to the device as long as an instance waits for its holder.
+    fn take_advert(&mut self, Advert { router_id, source, interval }: Advert) {
+        let now = Instant::now();
+        self.silence.heard(router_id, now);
+        if !self.own.contains(&source) {
+            self.history.heard(router_id, interval, now);
+        }
+    }
+
+    fn hears(&self) -> Families {
+        self.listener.as_ref().map_or(Families::NONE, Listener::hears)
+    }
+
+    /// Listens to the device as long as an instance waits for its holder, or holds its addresses.
     fn listen(&mut self, network: &Network) {
-        let name = self.carrier.device.as_deref().filter(|_| !self.silence.is_empty());
+        self.own = self.carrier.own_addresses(network);
+        self.listens = self.needs_listener();
+        let name = self.carrier.device.as_deref().filter(|_| self.listens);
         let device = name.and_then(|name| network.named(name)).filter(|device| device.is_up);
         let Some(device) = device else {
-            self.listener = None;
+            (self.listener, self.deaf) = (None, None);
             return;
         };
-        if self.listener.as_ref().is_some_and(|listener| listener.is_on(device)) {
-            return;
+        if self.listener.as_ref().is_none_or(|listener| !listener.is_on(device)) {
+            // Until now nothing could be heard.
+            self.silence.begin(Instant::now());
+            self.listener = Listener::open(device)
+                .inspect_err(|error| warn!(%error, "adverts of other nodes cannot be heard"))
+                .ok();
         }
-        // Until now nothing could be heard.
-        self.silence.begin(Instant::now());
-        self.listener = Listener::open(device)
-            .inspect_err(|error| warn!(%error, "adverts of a holder cannot be heard"))
-            .ok();
+        let is_deaf = !self.hears().contain(self.silence.families());
+        self.deaf = is_deaf.then(|| {
+            "adverts cannot be heard here: if the holder dies in this change, nothing ends it"
+                .to_owned()
+        });
+    }
+
+    fn needs_listener(&self) -> bool {
+        !self.silence.is_empty() || self.history.holds_any()
     }
 
     /// Looks for the other nodes once the link is back.
@@ -329,6 +412,12 @@ impl Rounds {
                     Some(Duration::from_millis(millis.into()))
                 };
                 self.history.observe(&instances, interval, Instant::now());
+                if self.listens != self.needs_listener() {
+                    match netlink::network() {
+                        Ok(network) => self.listen(&network),
+                        Err(error) => warn!(%error, "the network cannot be looked at"),
+                    }
+                }
                 self.down_since = None;
                 self.keepalived_is = Health::Runs;
                 self.instances = instances;
@@ -362,6 +451,14 @@ impl Rounds {
             Health::Down(error) => Some(error),
             Health::NotNeeded | Health::Runs => None,
         };
+        let errors = [&self.refusal, &self.trouble].into_iter().flatten();
+        let stranger = self.carrier.strangers.first().map(|address| {
+            format!(
+                "{address} was on this node before the group had it, and is not used here: \
+                 remove it from the node or from the group"
+            )
+        });
+        let error = errors.chain(down).chain(&self.deaf).chain(&stranger).next().cloned();
         let with_past = |report: &InstanceReport| (report.clone(), self.history.of(&report.name));
         views.send_if_modified(|view| {
             let now = View {
@@ -373,7 +470,8 @@ impl Rounds {
                 reload_failures: self.carrier.failures,
                 device: self.carrier.device.clone(),
                 version: view.version.clone(),
-                error: self.refusal.as_ref().or(self.trouble.as_ref()).or(down).cloned(),
+                error: error.clone(),
+                is_left_out: is_left_out(self.plan.as_deref(), &self.node),
                 ended: self.silence.ended().to_vec(),
             };
             let is_new = *view != now;
@@ -383,7 +481,11 @@ impl Rounds {
     }
 }
 
-async fn hear(listener: Option<&Listener>) -> io::Result<u8> {
+fn is_left_out(plan: Option<&Plan>, node: &str) -> bool {
+    plan.is_some_and(|plan| plan.node_index(node).is_none())
+}
+
+async fn hear(listener: Option<&Listener>) -> io::Result<Advert> {
     match listener {
         Some(listener) => listener.next().await,
         None => std::future::pending().await,

@@ -4,22 +4,15 @@
 //! dies, its addresses would be on no node until the operator finds out. So the agent listens itself, and lets
 //! this node take part again after ten adverts that did not come.
 
-use std::{collections::BTreeMap, io, io::Read as _, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use landfall_vrrp::{
-    NodeIndex, Plan,
-    goodbye::{GROUP_V4, GROUP_V6, PROTOCOL},
-};
-use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
-use tokio::{io::unix::AsyncFd, time::Instant};
+use landfall_vrrp::{NodeIndex, Plan};
+use tokio::time::Instant;
 
-use super::netlink::Device;
-use crate::descriptor::watched;
+use super::listener::Families;
 
 /// The number of adverts whose absence counts as silence.
 const MISSED: u32 = 10;
-/// Longer than any advert.
-const BUFFER: usize = 2048;
 
 /// The instances that wait for their holder.
 #[derive(Debug, Default)]
@@ -32,6 +25,8 @@ pub(super) struct Silence {
 struct Waiting {
     router_id: u8,
     holder: NodeIndex,
+    /// The families of the adverts that the holder may send. Only silence in all of them means that it is silent.
+    families: Families,
     patience: Duration,
     heard: Instant,
 }
@@ -51,6 +46,7 @@ impl Silence {
             let waiting = Waiting {
                 router_id: instance.router_id,
                 holder: change.holder,
+                families: Families::of(&instance.form) | Families::of(&change.before),
                 patience: Duration::from_millis(longest.into()) * MISSED,
                 heard: known.map_or(now, |known| known.heard),
             };
@@ -85,97 +81,34 @@ impl Silence {
         }
     }
 
-    /// When the next holder counts as silent, unless it is heard.
-    pub(super) fn due(&self) -> Option<Instant> {
-        let waiting = self.waiting.iter().filter(|(name, _)| !self.ended.contains(name));
-        waiting.map(|(_, it)| it.heard + it.patience).min()
+    /// The families of all adverts that are waited for.
+    pub(super) fn families(&self) -> Families {
+        self.waiting.values().fold(Families::NONE, |all, it| all | it.families)
+    }
+
+    /// When the next holder counts as silent, unless it is heard. `hears` are the families that are listened to.
+    pub(super) fn due(&self, hears: Families) -> Option<Instant> {
+        self.audible(hears).map(|(_, it)| it.heard + it.patience).min()
     }
 
     /// Ends the wait for holders that are silent; returns whether there is one.
-    pub(super) fn end(&mut self, now: Instant) -> bool {
-        let is_silent = |(name, it): &(&String, &Waiting)| {
-            it.heard + it.patience <= now && !self.ended.contains(name)
-        };
-        let silent: Vec<_> =
-            self.waiting.iter().filter(is_silent).map(|(name, _)| name.clone()).collect();
+    pub(super) fn end(&mut self, hears: Families, now: Instant) -> bool {
+        let silent = self.audible(hears).filter(|(_, it)| it.heard + it.patience <= now);
+        let silent: Vec<_> = silent.map(|(name, _)| name.clone()).collect();
         self.ended.extend(silent.iter().cloned());
         !silent.is_empty()
     }
-}
 
-/// Hears the adverts that come to a device, of both families and to whichever address.
-#[derive(Debug)]
-pub(super) struct Listener {
-    v4: AsyncFd<Socket>,
-    v6: AsyncFd<Socket>,
-    index: u32,
-}
-
-impl Listener {
-    pub(super) fn open(device: &Device) -> io::Result<Self> {
-        let open = |domain| {
-            let protocol = Protocol::from(i32::from(PROTOCOL));
-            let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
-            socket.set_nonblocking(true)?;
-            socket.bind_device(Some(device.name.as_bytes()))?;
-            Ok::<_, io::Error>(socket)
-        };
-        let (v4, v6) = (open(Domain::IPV4)?, open(Domain::IPV6)?);
-        // Unicast adverts come without.
-        v4.join_multicast_v4_n(&GROUP_V4, &InterfaceIndexOrAddress::Index(device.index))?;
-        v6.join_multicast_v6(&GROUP_V6, device.index)?;
-        Ok(Self { v4: watched(v4)?, v6: watched(v6)?, index: device.index })
-    }
-
-    /// Whether it listens to this device.
-    pub(super) fn is_on(&self, device: &Device) -> bool {
-        self.index == device.index
-    }
-
-    /// The router id of the next advert of a holder that means to stay.
-    pub(super) async fn next(&self) -> io::Result<u8> {
-        loop {
-            let found = tokio::select! {
-                packet = receive(&self.v4) => router_id(without_header(&packet?)),
-                packet = receive(&self.v6) => router_id(&packet?),
-            };
-            if let Some(found) = found {
-                return Ok(found);
-            }
-        }
-    }
-}
-
-async fn receive(socket: &AsyncFd<Socket>) -> io::Result<Vec<u8>> {
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        let mut ready = socket.readable().await?;
-        if let Ok(received) = ready.try_io(|socket| (&mut socket.get_ref()).read(&mut buffer)) {
-            buffer.truncate(received?);
-            return Ok(buffer);
-        }
-    }
-}
-
-/// A packet of IPv4 comes with its header.
-fn without_header(packet: &[u8]) -> &[u8] {
-    let words = packet.first().map_or(0, |first| usize::from(first & 0x0f));
-    packet.get(words * 4..).unwrap_or_default()
-}
-
-/// Of an advert of either version, unless it says goodbye.
-fn router_id(advert: &[u8]) -> Option<u8> {
-    match advert {
-        [0x21 | 0x31, router_id, priority, ..] if *priority != 0 => Some(*router_id),
-        _ => None,
+    /// The instances that wait for a holder that would be heard.
+    fn audible(&self, hears: Families) -> impl Iterator<Item = (&String, &Waiting)> {
+        let waiting = self.waiting.iter().filter(|(name, _)| !self.ended.contains(name));
+        waiting.filter(move |(_, it)| hears.contain(it.families))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
-    use landfall_vrrp::{Change, Form, Instance, Step, goodbye::goodbye};
+    use landfall_vrrp::{Change, Form, Instance, Step};
 
     use super::*;
     use crate::worker::samples::{form, instance, plan};
@@ -195,20 +128,20 @@ mod tests {
             plan(vec![changing("ns/a", 1, 1), changing("ns/b", 2, 1), changing("ns/c", 3, 0)]);
         let mut silence = Silence::default();
         silence.follow(&plan, Some(0), start);
-        assert_eq!(silence.due(), Some(at(10)));
+        assert_eq!(silence.due(Families::BOTH), Some(at(10)));
         silence.heard(1, at(5));
         silence.heard(3, at(5));
         // A later plan of the same change begins nothing again.
         silence.follow(&plan, Some(0), at(6));
-        assert!(!silence.end(at(9)));
-        assert!(silence.end(at(10)));
+        assert!(!silence.end(Families::BOTH, at(9)));
+        assert!(silence.end(Families::BOTH, at(10)));
         assert_eq!(silence.ended(), ["ns/b"]);
-        assert_eq!(silence.due(), Some(at(15)));
+        assert_eq!(silence.due(Families::BOTH), Some(at(15)));
         silence.begin(at(14));
-        assert!(!silence.end(at(20)));
-        assert!(silence.end(at(24)));
+        assert!(!silence.end(Families::BOTH, at(20)));
+        assert!(silence.end(Families::BOTH, at(24)));
         assert_eq!(silence.ended(), ["ns/b", "ns/a"]);
-        assert_eq!(silence.due(), None);
+        assert_eq!(silence.due(Families::BOTH), None);
     }
 
     #[test]
@@ -217,29 +150,32 @@ mod tests {
         let late = start + Duration::from_mins(1);
         let mut silence = Silence::default();
         silence.follow(&plan(vec![changing("ns/a", 1, 1)]), Some(0), start);
-        assert!(silence.end(late));
+        assert!(silence.end(Families::BOTH, late));
         let mut other = plan(vec![changing("ns/a", 1, 2)]);
         silence.follow(&other, Some(0), late);
-        assert!(silence.ended().is_empty() && !silence.end(late));
-        assert!(silence.end(late + Duration::from_mins(1)));
+        assert!(silence.ended().is_empty() && !silence.end(Families::BOTH, late));
+        assert!(silence.end(Families::BOTH, late + Duration::from_mins(1)));
         other.instances[0].change = None;
         silence.follow(&other, Some(0), late);
         assert!(silence.is_empty() && silence.ended().is_empty());
     }
 
     #[test]
-    fn only_adverts_of_holders_that_stay_count() {
-        let any = Ipv4Addr::LOCALHOST.into();
-        let mut advert = goodbye(7, &form(&["192.0.2.9"]), None, any, any);
-        assert_eq!(router_id(&advert), None);
-        advert[2] = 1;
-        assert_eq!(router_id(&advert), Some(7));
-        let mut packet = vec![0x46; 24];
-        packet.extend(&advert);
-        assert_eq!(router_id(without_header(&packet)), Some(7));
-        for other in [&[][..], &[0x31], &[0x32, 7, 1, 1], &[0x45; 10]] {
-            assert_eq!(router_id(other), None);
-            assert_eq!(router_id(without_header(other)), None);
-        }
+    fn a_holder_that_cannot_be_heard_is_not_silent() {
+        let start = Instant::now();
+        let late = start + Duration::from_mins(1);
+        let mut over_v6 = changing("ns/b", 2, 1);
+        over_v6.form.advertised = vec!["2001:db8::9".parse().unwrap()];
+        let mut silence = Silence::default();
+        silence.follow(&plan(vec![changing("ns/a", 1, 1), over_v6]), Some(0), start);
+        assert_eq!(silence.families(), Families::BOTH);
+        assert_eq!(silence.due(Families::NONE), None);
+        assert!(!silence.end(Families::NONE, late));
+        // Its adverts are of one family before the change and of the other one after it.
+        assert!(silence.end(Families::V4, late));
+        assert_eq!(silence.ended(), ["ns/a"]);
+        assert_eq!(silence.due(Families::V6), None);
+        assert!(silence.end(Families::BOTH, late));
+        assert_eq!(silence.ended(), ["ns/a", "ns/b"]);
     }
 }

@@ -7,26 +7,31 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use landfall_vrrp::{Instance, NodeIndex, Plan};
+use landfall_vrrp::{Form, NodeIndex, Plan};
 
 /// Whether each instance, by its router id, is to be muted.
 pub(super) type Mutes = BTreeMap<u8, bool>;
 
-/// What the plan says, and what a device that cannot send adverts over IPv6 adds. The instances in `ended` wait
+/// What the plan says, and that adverts of a form cannot be sent from this node yet. The instances in `ended` wait
 /// for their holder no longer.
-pub(super) fn mutes(plan: &Plan, node: NodeIndex, ipv6_is_usable: bool, ended: &[String]) -> Mutes {
+pub(super) fn mutes(
+    plan: &Plan,
+    node: NodeIndex,
+    can_send: impl Fn(&Form) -> bool,
+    ended: &[String],
+) -> Mutes {
     let instances = plan.instances.iter().map(|instance| {
         let waits = instance.waits_for_holder_on(node) && !ended.contains(&instance.name);
-        let lacks_ipv6 = !ipv6_is_usable && adverts_are_v6(instance, node);
+        let is_unready = !can_send(instance.form_on(node));
         let is_alone = plan.waits_for_peers(instance, node);
-        (instance.router_id, waits || lacks_ipv6 || is_alone || instance.is_kept_off(node))
+        (instance.router_id, waits || is_unready || is_alone || instance.is_kept_off(node))
     });
     instances.collect()
 }
 
-/// Whether an instance sends its adverts over IPv6.
-pub(super) fn adverts_are_v6(instance: &Instance, node: NodeIndex) -> bool {
-    instance.form_on(node).advertised.first().is_some_and(IpAddr::is_ipv6)
+/// Whether adverts of a form are sent over IPv6.
+pub(super) fn adverts_are_v6(form: &Form) -> bool {
+    form.advertised.first().is_some_and(IpAddr::is_ipv6)
 }
 
 /// The files, and what is in them.
@@ -54,6 +59,10 @@ impl TrackFiles {
     /// Whether the files are these.
     pub(super) fn are(&self, wanted: &Mutes) -> bool {
         self.written == *wanted
+    }
+
+    pub(super) fn is_muted(&self, router_id: u8) -> bool {
+        self.written.get(&router_id).is_some_and(|is_muted| *is_muted)
     }
 
     /// What comes before a new configuration: new files, and instances that are to be muted. An instance that
@@ -125,7 +134,8 @@ mod tests {
             (1, false, &[], [false, false, false, true]),
             (0, true, &a, [false, true, false, false]),
         ] {
-            let found: Vec<_> = mutes(&plan, node, usable, ended).into_values().collect();
+            let can_send = |form: &Form| usable || !adverts_are_v6(form);
+            let found: Vec<_> = mutes(&plan, node, can_send, ended).into_values().collect();
             assert_eq!(found, expected, "{node} {usable} {ended:?}");
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct View {
     pub(super) device: Option<String>,
     pub(super) version: Option<String>,
     pub(super) error: Option<String>,
+    /// Whether the newest plan does not name this node.
+    pub(super) is_left_out: bool,
     /// Instances under change whose holder fell silent.
     pub(super) ended: Vec<String>,
 }

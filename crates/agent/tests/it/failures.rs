@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use landfall_agent::call::{Answer, State};
 use landfall_testkit::Bed;
-use landfall_testkit::bed::{Doubled, Program};
+use landfall_testkit::bed::Program;
 use landfall_testkit::process::Signal;
 use nix::fcntl::OFlag;
 

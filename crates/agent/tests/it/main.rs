@@ -3,6 +3,8 @@
 
 // The attribute tells clippy that the helpers in there are tests as well.
 #[cfg(test)]
+mod cold;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod failures;

@@ -16,6 +16,7 @@ use landfall_vrrp::render::{Host, render};
 use landfall_vrrp::{FORMAT, Form, Instance, Plan, Preempt, Transport, Version};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use tokio::task::JoinSet;
 
 use crate::program;
 
@@ -182,6 +183,7 @@ pub(crate) struct Agent {
     pub(crate) node: Node,
     pub(crate) process: Arc<Process>,
     pub(crate) keeper: Keeper,
+    asking: JoinSet<Result<(), wait::TimedOut>>,
 }
 
 impl Agent {
@@ -194,11 +196,37 @@ impl Agent {
         Self::with_command(node, Program::new(command).confined())
     }
 
+    /// The same without a worker that asks for keepalived.
+    pub(crate) fn with_silent_worker(node: &Node) -> Self {
+        let command = program::keeper(run_dir(node).path(), &IDLE);
+        Self::alone(node, Program::new(command).confined())
+    }
+
     pub(crate) fn with_command(node: &Node, program: Program) -> Self {
+        Self::alone(node, program).asking()
+    }
+
+    fn alone(node: &Node, program: Program) -> Self {
         // The program is started by others, which are in no folder of ours.
         let own = std::env::current_exe().unwrap();
         let process = node.run(program.sees(own.parent().unwrap()), "agent.log").unwrap();
-        Self { node: node.clone(), process, keeper: Keeper::new(&run_dir(node)) }
+        Self {
+            node: node.clone(),
+            process,
+            keeper: Keeper::new(&run_dir(node)),
+            asking: JoinSet::new(),
+        }
+    }
+
+    /// Asks for keepalived, as a worker does once it knows the plan.
+    fn asking(mut self) -> Self {
+        let keeper = self.keeper.clone();
+        let asks = move || {
+            let keeper = keeper.clone();
+            async move { keeper.use_configuration().await.map(drop).map_err(|it| it.to_string()) }
+        };
+        self.asking.spawn(wait::until("the keeper to answer", DEADLINE, asks));
+        self
     }
 
     /// The keeper's next answer.

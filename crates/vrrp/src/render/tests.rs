@@ -226,6 +226,7 @@ fn a_file_is_refused_rather_than_written_wrongly() {
         ("two lines", line("a\nnotify x"), Error::Unsafe("line")),
         ("a block", line("}"), Error::Unsafe("line")),
         ("a program", line("notify_master /bin/true"), Error::Unsafe("line")),
+        ("another file", line("reload_check_config /tmp/log"), Error::Unsafe("line")),
         ("a quoted program", own_line("\"notify\" /bin/true"), Error::Unsafe("line")),
         ("a conditional program", own_line("@n1 notify /bin/true"), Error::Unsafe("line")),
         ("another file", line("include /etc/passwd"), Error::Unsafe("line")),

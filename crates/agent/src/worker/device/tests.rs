@@ -68,6 +68,25 @@ fn ipv6_is_usable_once_the_devices_own_address_is() {
 }
 
 #[test]
+fn adverts_to_single_nodes_need_the_address_of_the_node() {
+    let unicast = |address| Form { transport: Transport::Unicast, ..samples::form(&[address]) };
+    let own = samples::plan(vec![]).nodes.remove(0);
+    let (v4, v6) = (Some("192.0.2.1"), Some("2001:db8::1"));
+    for (case, form, addresses, expected) in [
+        ("multicast", samples::form(&["2001:db8::9"]), &[][..], None),
+        ("none", unicast("2001:db8::9"), &[("fe80::1", 2, false)], v6),
+        ("tentative", unicast("2001:db8::9"), &[("2001:db8::1", 2, true)], v6),
+        ("there", unicast("2001:db8::9"), &[("2001:db8::1", 2, false)], None),
+        ("on another device", unicast("2001:db8::9"), &[("2001:db8::1", 1, false)], None),
+        ("of another family", unicast("192.0.2.9"), &[("2001:db8::1", 2, false)], v4),
+        ("of IPv4", unicast("192.0.2.9"), &[("192.0.2.1", 2, false)], None),
+    ] {
+        let found = missing_source(&network(addresses), &own, &form);
+        assert_eq!(found, expected.map(|text| text.parse().unwrap()), "{case}");
+    }
+}
+
+#[test]
 fn the_wait_for_an_address_begins_at_each_link_up_and_ends_in_any_case() {
     let start = Instant::now();
     let at = |seconds: u64| start + Duration::from_secs(seconds);

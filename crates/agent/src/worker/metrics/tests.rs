@@ -17,10 +17,20 @@ fn view() -> View {
         router_id: 7,
         state: State::Master,
         counters: Counters {
-            advert_sent: 5,
-            ip_ttl_err: 6,
-            advert_interval_err: 1,
-            ..Counters::default()
+            advert_rcvd: 101,
+            advert_sent: 102,
+            become_master: 103,
+            release_master: 104,
+            packet_len_err: 105,
+            advert_interval_err: 106,
+            ip_ttl_err: 107,
+            invalid_type_rcvd: 108,
+            addr_list_err: 109,
+            invalid_authtype: 110,
+            authtype_mismatch: 111,
+            auth_failure: 112,
+            pri_zero_rcvd: 113,
+            pri_zero_sent: 114,
         },
         ..InstanceReport::default()
     };
@@ -48,11 +58,30 @@ fn every_metric_has_its_value_and_labels() {
         r#"landfall_agent_state{name="ns/\"a\\",intf="eth0",vrid="7"} 2"#,
         r#"landfall_agent_transitions_total{name="ns/\"a\\",intf="eth0",vrid="7"} 3"#,
         r#"landfall_agent_duplicate_master{name="ns/\"a\\",intf="eth0",vrid="7"} 1"#,
-        r#"keepalived_vrrp_advert_sent{name="ns/\"a\\",intf="eth0",vrid="7",state="MASTER"} 5"#,
-        r#"keepalived_vrrp_ip_ttl_err{name="ns/\"a\\",intf="eth0",vrid="7",state="MASTER"} 6"#,
+        r#"keepalived_vrrp_advert_sent{name="ns/\"a\\",intf="eth0",vrid="7",state="MASTER"} 102"#,
+        r#"keepalived_vrrp_ip_ttl_err{name="ns/\"a\\",intf="eth0",vrid="7",state="MASTER"} 107"#,
         "# TYPE keepalived_vrrp_advert_sent counter",
     ] {
         assert!(page.lines().any(|found| found == line), "{line} is missing in\n{page}");
+    }
+}
+
+#[test]
+fn each_counter_of_keepalived_is_read_from_its_own_field() {
+    let view = view();
+    let counters = serde_json::to_value(view.instances[0].0.counters).unwrap();
+    let fields = counters.as_object().unwrap();
+    assert_eq!(fields.len(), COUNTERS.len());
+    let page = page(&view);
+    for (field, value) in fields {
+        // Fields are written as `advertRcvd`, metrics as `advert_rcvd`.
+        let name = field.chars().fold(String::new(), |name, c| match c {
+            'A'..='Z' => name + "_" + &c.to_lowercase().to_string(),
+            _ => name + &c.to_string(),
+        });
+        let metric = format!("keepalived_vrrp_{name}{{");
+        let line = page.lines().find(|line| line.starts_with(&metric)).unwrap();
+        assert!(line.ends_with(&format!(" {value}")), "{field}: {line}");
     }
 }
 

@@ -15,7 +15,7 @@ use crate::LONG;
 const ALL: [&str; 3] = ["n1", "n2", "n3"];
 
 /// Writes the Secret, and returns the name that plans have for its password.
-async fn set_password(group: &Group, password: &str) -> String {
+pub(super) async fn set_password(group: &Group, password: &str) -> String {
     let secret = Secret {
         metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
         data: Some([("password".to_owned(), ByteString(password.into()))].into()),
