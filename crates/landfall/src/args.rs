@@ -144,7 +144,7 @@ pub struct Operator {
         long,
         env = "LANDFALL_AGENT_IMAGE",
         value_name = "IMAGE",
-        default_value = "landfall:latest"
+        default_value = "landfall-agent:latest"
     )]
     pub agent_image: String,
 

@@ -20,6 +20,7 @@ const fn tool(program: &'static str, package: &'static str) -> Tool {
 pub const BED: &[Tool] = &[
     tool("bridge", "iproute2"),
     tool("chrt", "util-linux"),
+    tool("curl", "curl"),
     tool("ip", "iproute2"),
     tool("iptables", "iptables"),
     tool("keepalived", "keepalived"),

@@ -20,6 +20,10 @@ pub enum Obstacle {
     NamespaceRefused(GroupName, String),
     /// The group does not announce this address.
     OutsideRanges(GroupName, IpAddr),
+    /// No group announces such an address.
+    NeverAnnounced(IpAddr),
+    /// Nothing proves that this Service, or its namespace, has a right to the address.
+    NotEntitled(IpAddr, String),
     /// The address is that of this node.
     AddressOfNode(IpAddr, String),
     /// The address is that of the API server.
@@ -52,9 +56,11 @@ impl Obstacle {
         match self {
             Self::GroupUnknown(_) => NotAnnounced::GroupUnknown,
             Self::NamespaceRefused(..) => NotAnnounced::NamespaceRefused,
-            Self::OutsideRanges(..) | Self::AddressOfNode(..) | Self::AddressOfApiServer(_) => {
-                NotAnnounced::RangeRefused
-            }
+            Self::OutsideRanges(..)
+            | Self::NeverAnnounced(_)
+            | Self::NotEntitled(..)
+            | Self::AddressOfNode(..)
+            | Self::AddressOfApiServer(_) => NotAnnounced::RangeRefused,
             Self::AddressConflict(..) => NotAnnounced::AddressConflict,
             Self::Unparseable(_) => NotAnnounced::Unparseable,
             Self::GroupUnusable(_)
@@ -71,6 +77,8 @@ impl Obstacle {
     pub const fn address(&self) -> Option<IpAddr> {
         match self {
             Self::OutsideRanges(_, address)
+            | Self::NeverAnnounced(address)
+            | Self::NotEntitled(address, _)
             | Self::AddressOfNode(address, _)
             | Self::AddressOfApiServer(address)
             | Self::AddressConflict(address, _)
@@ -91,8 +99,11 @@ impl Obstacle {
     /// The nearest fix, as a sentence.
     pub fn fix(&self) -> Cow<'static, str> {
         match self {
-            Self::AddressOfNode(..) | Self::AddressOfApiServer(_) => {
+            Self::NeverAnnounced(_) | Self::AddressOfNode(..) | Self::AddressOfApiServer(_) => {
                 "Give the Service another address.".into()
+            }
+            Self::NotEntitled(..) => {
+                "Let the pool that has the address serve the namespace, or give the Service another address.".into()
             }
             Self::Unparseable(problem) => format!("{}.", problem.fix).into(),
             Self::GroupUnusable(_) => "Correct the group as its `Ready` condition says.".into(),
@@ -100,15 +111,15 @@ impl Obstacle {
                 "Let the group's `nodeSelector` match nodes on which its pods can run.".into()
             }
             Self::NoRouterId(_) => {
-                "Give the group the field `vrrp`, which needs a few router IDs for any number of Services, or delete a Service of it.".into()
+                "Give the group the field `vrrp`, which needs a few router IDs for any number of Services, or remove one of its Services.".into()
             }
             Self::TooManyAddresses(..) => {
                 "Set `vrrp.advertInterval` of the group to 100ms or more, or name another group.".into()
             }
             Self::NotApplied(..) => {
-                "Wait a moment; if it stays so, see the nodes in the group's status.".into()
+                "Wait a moment; if nothing changes, look at `nodes` in the group's status.".into()
             }
-            Self::NoHolder(..) => "See the nodes in the group's status.".into(),
+            Self::NoHolder(..) => "Look at `nodes` in the group's status.".into(),
             Self::NoReadyPod(_) => {
                 "Let a pod of the Service be ready on a node of the group, or set `externalTrafficPolicy: Cluster`.".into()
             }
@@ -130,6 +141,12 @@ impl fmt::Display for Obstacle {
             }
             Self::OutsideRanges(group, address) => {
                 write!(f, "{address} is outside the allowedRanges of {group}")
+            }
+            Self::NeverAnnounced(address) => {
+                write!(f, "{address} is loopback, multicast, link-local or otherwise special, and is never announced")
+            }
+            Self::NotEntitled(address, namespace) => {
+                write!(f, "namespace {namespace} has no right to {address}")
             }
             Self::AddressOfNode(address, node) => {
                 write!(f, "{address} is an address of node {node}")

@@ -85,7 +85,9 @@ fn obstacles() -> impl Iterator<Item = Obstacle> {
         Some(match obstacle {
             Obstacle::GroupUnknown(_) => Obstacle::NamespaceRefused(edge(), "shop".to_owned()),
             Obstacle::NamespaceRefused(..) => Obstacle::OutsideRanges(edge(), ip()),
-            Obstacle::OutsideRanges(..) => Obstacle::AddressOfNode(ip(), "n1".to_owned()),
+            Obstacle::OutsideRanges(..) => Obstacle::NeverAnnounced(ip()),
+            Obstacle::NeverAnnounced(_) => Obstacle::NotEntitled(ip(), "shop".to_owned()),
+            Obstacle::NotEntitled(..) => Obstacle::AddressOfNode(ip(), "n1".to_owned()),
             Obstacle::AddressOfNode(..) => Obstacle::AddressOfApiServer(ip()),
             Obstacle::AddressOfApiServer(_) => {
                 Obstacle::AddressConflict(ip(), "Service shop/web".to_owned())
@@ -148,7 +150,7 @@ fn several_obstacles_have_the_word_and_the_fix_of_the_first_in_the_list() {
     );
     let many: Vec<_> = (0..20).map(|n| Obstacle::NoHolder(edge(), [10, 0, 0, n].into())).collect();
     let (_, message) = not_announced(&many).unwrap();
-    assert!(message.contains("holds 10.0.0.7; and 12 more. See"), "{message}");
+    assert!(message.contains("holds 10.0.0.7; and 12 more. Look"), "{message}");
     assert_eq!(not_announced(&[]), None);
 }
 

@@ -169,10 +169,10 @@ impl World<'_> {
         address: IpAddr,
         (group, settings): (&GroupName, &GroupSettings),
     ) -> Result<bool, Obstacle> {
-        if Never::of(address).is_some()
-            || link_local().contains(address)
-            || !settings.allows(address)
-        {
+        if Never::of(address).is_some() || link_local().contains(address) {
+            return Err(Obstacle::NeverAnnounced(address));
+        }
+        if !settings.allows(address) {
             return Err(Obstacle::OutsideRanges(group.clone(), address));
         }
         for outside in self.ledger.outside.of(&address) {
@@ -200,7 +200,7 @@ impl World<'_> {
             return Ok(first(&mut sharers.into_iter()).as_ref() == Some(service));
         }
         if !self.is_entitled(service, address) {
-            return Err(Obstacle::OutsideRanges(group.clone(), address));
+            return Err(Obstacle::NotEntitled(address, service.namespace().to_owned()));
         }
         let entitled =
             wishes.by_address.of(&address).filter(|other| self.is_entitled(other, address));

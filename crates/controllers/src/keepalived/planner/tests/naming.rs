@@ -172,12 +172,13 @@ fn a_service_is_told_once_why_it_is_not_announced() {
     rig.settle();
     assert_eq!(rig.events, Vec::<String>::new());
     for (annotations, addresses, expected) in [
-        (json!({ "keepalivedgroup": "a/b/c" }), ["192.0.2.101"], "Unparseable"),
-        (json!({ "keepalivedgroup": "infra/none" }), ["192.0.2.101"], "GroupUnknown"),
-        (json!({}), ["198.51.100.1"], "RangeRefused"),
-        (json!({}), ["192.0.2.1"], "RangeRefused"),
-        (json!({}), ["192.0.2.100"], "AddressConflict"),
-        (json!({ "verbatimconfig": "{\"notify\": \"x\"}" }), ["192.0.2.101"], "LineRefused"),
+        (json!({ "keepalivedgroup": "a/b/c" }), ["192.0.2.101"], "Unparseable: "),
+        (json!({ "keepalivedgroup": "infra/none" }), ["192.0.2.101"], "GroupUnknown: "),
+        (json!({}), ["198.51.100.1"], "RangeRefused: 198.51.100.1 is outside the allowedRanges"),
+        (json!({}), ["192.0.2.1"], "RangeRefused: 192.0.2.1 is an address of node"),
+        (json!({}), ["127.0.0.1"], "RangeRefused: 127.0.0.1 is loopback"),
+        (json!({}), ["192.0.2.100"], "AddressConflict: 192.0.2.100 is held by Service shop/first"),
+        (json!({ "verbatimconfig": "{\"notify\": \"x\"}" }), ["192.0.2.101"], "LineRefused: "),
     ] {
         rig.balancer("web", &addresses);
         rig.annotate("web", &annotations);
@@ -187,7 +188,7 @@ fn a_service_is_told_once_why_it_is_not_announced() {
         rig.settle();
         let events = std::mem::take(&mut rig.events);
         assert_eq!(events.len(), 1, "{events:?}");
-        assert!(events[0].starts_with(&format!("web {expected}: ")), "{events:?}");
+        assert!(events[0].starts_with(&format!("web {expected}")), "{events:?}");
         rig.remove("services", "shop/web");
         rig.settle();
     }
