@@ -38,6 +38,8 @@ pub enum Obstacle {
     NoNodes(GroupName),
     /// Every router ID that the group may use is taken.
     NoRouterId(GroupName),
+    /// The Service needs an instance of its own, and the group has as many as it may for Services of this namespace.
+    TooManyInstances(GroupName, String, usize),
     /// The group carries as many addresses as its advert interval allows.
     TooManyAddresses(GroupName, usize),
     /// No node has applied this generation, which is the first with the address.
@@ -66,6 +68,7 @@ impl Obstacle {
             Self::GroupUnusable(_)
             | Self::NoNodes(_)
             | Self::NoRouterId(_)
+            | Self::TooManyInstances(..)
             | Self::TooManyAddresses(..)
             | Self::NotApplied(..) => NotAnnounced::NotApplied,
             Self::NoHolder(..) | Self::NoReadyPod(_) => NotAnnounced::NoHolder,
@@ -90,6 +93,7 @@ impl Obstacle {
             | Self::GroupUnusable(_)
             | Self::NoNodes(_)
             | Self::NoRouterId(_)
+            | Self::TooManyInstances(..)
             | Self::TooManyAddresses(..)
             | Self::NotApplied(..)
             | Self::NoReadyPod(_) => None,
@@ -112,6 +116,9 @@ impl Obstacle {
             }
             Self::NoRouterId(_) => {
                 "Give the group the field `vrrp`, which needs a few router IDs for any number of Services, or remove one of its Services.".into()
+            }
+            Self::TooManyInstances(..) => {
+                "Let the Service share an instance: set `externalTrafficPolicy: Cluster` and remove its lines for keepalived.".into()
             }
             Self::TooManyAddresses(..) => {
                 "Set `vrrp.advertInterval` of the group to 100ms or more, or name another group.".into()
@@ -143,7 +150,10 @@ impl fmt::Display for Obstacle {
                 write!(f, "{address} is outside the allowedRanges of {group}")
             }
             Self::NeverAnnounced(address) => {
-                write!(f, "{address} is loopback, multicast, link-local or otherwise special, and is never announced")
+                write!(
+                    f,
+                    "{address} is loopback, multicast, link-local or otherwise special, and is never announced"
+                )
             }
             Self::NotEntitled(address, namespace) => {
                 write!(f, "namespace {namespace} has no right to {address}")
@@ -161,6 +171,10 @@ impl fmt::Display for Obstacle {
             Self::GroupUnusable(group) => write!(f, "{group} cannot be used as it is written"),
             Self::NoNodes(group) => write!(f, "{group} has no node"),
             Self::NoRouterId(group) => write!(f, "{group} has no router ID left"),
+            Self::TooManyInstances(group, namespace, most) => write!(
+                f,
+                "{group} has {most} VRRP instances for single Services of namespace {namespace}, as many as it may"
+            ),
             Self::TooManyAddresses(group, most) => {
                 write!(f, "{group} carries {most} addresses, as many as its advertInterval allows")
             }

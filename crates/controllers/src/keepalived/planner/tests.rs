@@ -4,6 +4,7 @@ mod announcing;
 mod changing;
 mod handing_over;
 mod naming;
+mod own_instances;
 mod serving;
 mod taking_over;
 
