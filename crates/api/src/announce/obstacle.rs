@@ -24,6 +24,8 @@ pub enum Obstacle {
     NeverAnnounced(IpAddr),
     /// Nothing proves that this Service, or its namespace, has a right to the address.
     NotEntitled(IpAddr, String),
+    /// The group announces no more addresses that this namespace chose freely.
+    TooManyChosen(GroupName, IpAddr, String, usize),
     /// The address is that of this node.
     AddressOfNode(IpAddr, String),
     /// The address is that of the API server.
@@ -61,6 +63,7 @@ impl Obstacle {
             Self::OutsideRanges(..)
             | Self::NeverAnnounced(_)
             | Self::NotEntitled(..)
+            | Self::TooManyChosen(..)
             | Self::AddressOfNode(..)
             | Self::AddressOfApiServer(_) => NotAnnounced::RangeRefused,
             Self::AddressConflict(..) => NotAnnounced::AddressConflict,
@@ -82,6 +85,7 @@ impl Obstacle {
             Self::OutsideRanges(_, address)
             | Self::NeverAnnounced(address)
             | Self::NotEntitled(address, _)
+            | Self::TooManyChosen(_, address, ..)
             | Self::AddressOfNode(address, _)
             | Self::AddressOfApiServer(address)
             | Self::AddressConflict(address, _)
@@ -108,6 +112,9 @@ impl Obstacle {
             }
             Self::NotEntitled(..) => {
                 "Let the pool that has the address serve the namespace, or give the Service another address.".into()
+            }
+            Self::TooManyChosen(..) => {
+                "Give the Service an address of a pool, or list fewer addresses in `spec.externalIPs`.".into()
             }
             Self::Unparseable(problem) => format!("{}.", problem.fix).into(),
             Self::GroupUnusable(_) => "Correct the group as its `Ready` condition says.".into(),
@@ -158,6 +165,10 @@ impl fmt::Display for Obstacle {
             Self::NotEntitled(address, namespace) => {
                 write!(f, "namespace {namespace} has no right to {address}")
             }
+            Self::TooManyChosen(group, address, namespace, most) => write!(
+                f,
+                "{address} is beyond the {most} addresses in no pool that {group} announces for spec.externalIPs of namespace {namespace}"
+            ),
             Self::AddressOfNode(address, node) => {
                 write!(f, "{address} is an address of node {node}")
             }

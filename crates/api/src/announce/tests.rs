@@ -87,7 +87,10 @@ fn obstacles() -> impl Iterator<Item = Obstacle> {
             Obstacle::NamespaceRefused(..) => Obstacle::OutsideRanges(edge(), ip()),
             Obstacle::OutsideRanges(..) => Obstacle::NeverAnnounced(ip()),
             Obstacle::NeverAnnounced(_) => Obstacle::NotEntitled(ip(), "shop".to_owned()),
-            Obstacle::NotEntitled(..) => Obstacle::AddressOfNode(ip(), "n1".to_owned()),
+            Obstacle::NotEntitled(..) => {
+                Obstacle::TooManyChosen(edge(), ip(), "shop".to_owned(), 256)
+            }
+            Obstacle::TooManyChosen(..) => Obstacle::AddressOfNode(ip(), "n1".to_owned()),
             Obstacle::AddressOfNode(..) => Obstacle::AddressOfApiServer(ip()),
             Obstacle::AddressOfApiServer(_) => {
                 Obstacle::AddressConflict(ip(), "Service shop/web".to_owned())

@@ -20,7 +20,8 @@ use landfall_vrrp::{
 use super::{
     change,
     handover::Others,
-    members::{Announced, Wishes, World},
+    judge::Memory,
+    members::{Announced, Members, Wishes, World},
 };
 use crate::{cluster::keepalived::GroupView, object::ObjectKey};
 
@@ -51,6 +52,10 @@ pub(super) struct Decision {
     pub waits: bool,
     /// Addresses that have left their instances, and that some node may still hold.
     pub lingering: BTreeSet<IpAddr>,
+    /// The Service that each address is announced for, unless there is an obstacle to all of its addresses.
+    pub winners: BTreeMap<IpAddr, ObjectKey>,
+    /// Addresses that another group announces, for a Service that shares them.
+    pub elsewhere: BTreeSet<IpAddr>,
 }
 
 /// What is known of a group before the decision.
@@ -68,11 +73,15 @@ pub(super) struct Known<'a> {
     pub nodes: change::Nodes<'a>,
     /// Addresses that nodes of other groups may still hold.
     pub others_hold: BTreeSet<IpAddr>,
+    /// Groups whose Secret has no password.
+    pub without_password: BTreeSet<ObjectKey>,
 }
 
 /// Decides what a group should be.
 pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> Decision {
-    let (announced, mut obstacles) = world.announced(wishes, &known.view.key, known.settings);
+    let memory = Memory { held: &known.others_hold, without_password: &known.without_password };
+    let Members { announced, mut obstacles, winners, elsewhere } =
+        world.members(wishes, &known.view.key, memory);
     let nodes = nodes_of(world, known.settings);
     let settings = layout_settings(known);
     let mut members: Vec<_> =
@@ -149,7 +158,18 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
     });
     let (ids, without_id) = (assigned.ids, assigned.without);
     let lingering = others.lingering();
-    Decision { ids, plan, announced, obstacles, without_id, silent, waits, lingering }
+    Decision {
+        ids,
+        plan,
+        announced,
+        obstacles,
+        without_id,
+        silent,
+        waits,
+        lingering,
+        winners,
+        elsewhere,
+    }
 }
 
 /// The instances for which a router id that was given is kept, although they may have nothing to announce now: in the

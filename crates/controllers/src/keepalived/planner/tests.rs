@@ -2,6 +2,7 @@
 
 mod announcing;
 mod changing;
+mod entitled;
 mod handing_over;
 mod naming;
 mod own_instances;
@@ -27,7 +28,7 @@ use crate::{
     announcements::Wanted,
     cluster::{
         News, Seen, endpoints,
-        keepalived::{self, ChildView},
+        keepalived::{self, ChildView, GroupView},
         node, pool, service,
     },
     engine::{Call as _, Planner as _},
