@@ -123,7 +123,8 @@ pub struct KeepalivedGroupSpec {
     pub allowed_namespaces: Option<LabelSelector>,
 
     /// Addresses that the group announces, each entry a CIDR, a single address or a `first-last`
-    /// range, of either family. All of them when left out.
+    /// range, of either family. All of them when left out. Of the addresses that a namespace has in
+    /// `spec.externalIPs` alone, without a pool or a claim, a group announces at most 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "allowed_ranges")]
     pub allowed_ranges: Vec<String>,
@@ -162,7 +163,9 @@ pub struct Vrrp {
     pub advert_interval: Option<String>,
 
     /// The number of instances, over which the addresses and so the nodes' load are spread. A change
-    /// moves addresses to other instances, which interrupts them once. Defaults to `8`.
+    /// moves addresses to other instances, which interrupts them once. Defaults to `8`. Beside them, a
+    /// Service with `externalTrafficPolicy: Local` or with lines for keepalived has an instance of its
+    /// own, at most 64 Services of a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 64))]
     pub slots: Option<i32>,

@@ -15,6 +15,7 @@ mod effect;
 mod file;
 mod found;
 mod handover;
+mod judge;
 mod leftovers;
 mod members;
 mod membership;

@@ -57,7 +57,8 @@ pub struct Settings {
     pub slots: Option<u8>,
 }
 
-/// The names of the instances that a group needs, including those of Services that have no address yet.
+/// The names of the instances that a group needs. In the classic layout even a Service that has no address yet needs
+/// one.
 pub fn names(settings: &Settings, members: &[Member]) -> BTreeSet<String> {
     let Some(slots) = settings.slots else {
         return members
@@ -69,9 +70,28 @@ pub fn names(settings: &Settings, members: &[Member]) -> BTreeSet<String> {
             })
             .collect();
     };
-    let own = members.iter().filter(|member| member.needs_own_instance());
-    let own = own.map(|member| own_name(settings, member));
+    let own = members.iter().filter_map(|member| own_instance(settings, member));
     (0..slots).map(|slot| slot_name(settings, slot)).chain(own).collect()
+}
+
+/// The instance of its own that a Service has beside the slots, if it needs one and has an address.
+pub fn own_instance(settings: &Settings, member: &Member) -> Option<String> {
+    let needs_one = member.needs_own_instance() && !member.addresses.is_empty();
+    (settings.slots.is_some() && needs_one).then(|| own_name(settings, member))
+}
+
+/// The names of the instances that carry the addresses of a Service.
+pub fn carriers(settings: &Settings, member: &Member) -> BTreeSet<String> {
+    match settings.slots {
+        None => names(settings, core::slice::from_ref(member)),
+        Some(_) if member.needs_own_instance() => {
+            own_instance(settings, member).into_iter().collect()
+        }
+        Some(slots) => {
+            let slots = member.addresses.iter().map(|address| slot_of(*address, slots));
+            slots.map(|slot| slot_name(settings, slot)).collect()
+        }
+    }
 }
 
 /// The instances of a group, sorted by name. An instance without a router id is left out.

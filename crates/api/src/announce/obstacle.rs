@@ -24,6 +24,8 @@ pub enum Obstacle {
     NeverAnnounced(IpAddr),
     /// Nothing proves that this Service, or its namespace, has a right to the address.
     NotEntitled(IpAddr, String),
+    /// The group announces no more addresses that this namespace chose freely.
+    TooManyChosen(GroupName, IpAddr, String, usize),
     /// The address is that of this node.
     AddressOfNode(IpAddr, String),
     /// The address is that of the API server.
@@ -38,6 +40,8 @@ pub enum Obstacle {
     NoNodes(GroupName),
     /// Every router ID that the group may use is taken.
     NoRouterId(GroupName),
+    /// The Service needs an instance of its own, and the group has as many as it may for Services of this namespace.
+    TooManyInstances(GroupName, String, usize),
     /// The group carries as many addresses as its advert interval allows.
     TooManyAddresses(GroupName, usize),
     /// No node has applied this generation, which is the first with the address.
@@ -59,6 +63,7 @@ impl Obstacle {
             Self::OutsideRanges(..)
             | Self::NeverAnnounced(_)
             | Self::NotEntitled(..)
+            | Self::TooManyChosen(..)
             | Self::AddressOfNode(..)
             | Self::AddressOfApiServer(_) => NotAnnounced::RangeRefused,
             Self::AddressConflict(..) => NotAnnounced::AddressConflict,
@@ -66,6 +71,7 @@ impl Obstacle {
             Self::GroupUnusable(_)
             | Self::NoNodes(_)
             | Self::NoRouterId(_)
+            | Self::TooManyInstances(..)
             | Self::TooManyAddresses(..)
             | Self::NotApplied(..) => NotAnnounced::NotApplied,
             Self::NoHolder(..) | Self::NoReadyPod(_) => NotAnnounced::NoHolder,
@@ -79,6 +85,7 @@ impl Obstacle {
             Self::OutsideRanges(_, address)
             | Self::NeverAnnounced(address)
             | Self::NotEntitled(address, _)
+            | Self::TooManyChosen(_, address, ..)
             | Self::AddressOfNode(address, _)
             | Self::AddressOfApiServer(address)
             | Self::AddressConflict(address, _)
@@ -90,6 +97,7 @@ impl Obstacle {
             | Self::GroupUnusable(_)
             | Self::NoNodes(_)
             | Self::NoRouterId(_)
+            | Self::TooManyInstances(..)
             | Self::TooManyAddresses(..)
             | Self::NotApplied(..)
             | Self::NoReadyPod(_) => None,
@@ -105,6 +113,9 @@ impl Obstacle {
             Self::NotEntitled(..) => {
                 "Let the pool that has the address serve the namespace, or give the Service another address.".into()
             }
+            Self::TooManyChosen(..) => {
+                "Give the Service an address of a pool, or list fewer addresses in `spec.externalIPs`.".into()
+            }
             Self::Unparseable(problem) => format!("{}.", problem.fix).into(),
             Self::GroupUnusable(_) => "Correct the group as its `Ready` condition says.".into(),
             Self::NoNodes(_) => {
@@ -112,6 +123,9 @@ impl Obstacle {
             }
             Self::NoRouterId(_) => {
                 "Give the group the field `vrrp`, which needs a few router IDs for any number of Services, or remove one of its Services.".into()
+            }
+            Self::TooManyInstances(..) => {
+                "Let the Service share an instance: set `externalTrafficPolicy: Cluster` and remove its lines for keepalived.".into()
             }
             Self::TooManyAddresses(..) => {
                 "Set `vrrp.advertInterval` of the group to 100ms or more, or name another group.".into()
@@ -151,6 +165,10 @@ impl fmt::Display for Obstacle {
             Self::NotEntitled(address, namespace) => {
                 write!(f, "namespace {namespace} has no right to {address}")
             }
+            Self::TooManyChosen(group, address, namespace, most) => write!(
+                f,
+                "{address} is beyond the {most} addresses in no pool that {group} announces for spec.externalIPs of namespace {namespace}"
+            ),
             Self::AddressOfNode(address, node) => {
                 write!(f, "{address} is an address of node {node}")
             }
@@ -164,6 +182,10 @@ impl fmt::Display for Obstacle {
             Self::GroupUnusable(group) => write!(f, "{group} cannot be used as it is written"),
             Self::NoNodes(group) => write!(f, "{group} has no node"),
             Self::NoRouterId(group) => write!(f, "{group} has no router ID left"),
+            Self::TooManyInstances(group, namespace, most) => write!(
+                f,
+                "{group} has {most} VRRP instances for single Services of namespace {namespace}, as many as it may"
+            ),
             Self::TooManyAddresses(group, most) => {
                 write!(f, "{group} carries {most} addresses, as many as its advertInterval allows")
             }

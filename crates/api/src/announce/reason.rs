@@ -64,7 +64,7 @@ impl NotAnnounced {
                 "The group's `allowedNamespaces` does not match the namespace of the Service."
             }
             Self::RangeRefused => {
-                "The address lies outside the group's `allowedRanges`, or the namespace of the Service has no right to it; or it is never announced, like that of a node, of the API server, or of loopback."
+                "The address lies outside the group's `allowedRanges`, or the namespace of the Service has no right to it, or has too many such addresses in `spec.externalIPs`; or it is never announced, like that of a node, of the API server, or of loopback."
             }
             Self::AddressConflict => {
                 "Another holder has the address: the one that the ledger names, else the older of two Services."
@@ -73,7 +73,7 @@ impl NotAnnounced {
                 "The annotation of the Service is not the `namespace/name` of a group."
             }
             Self::NotApplied => {
-                "No node of the group runs a configuration that has the address: the group has no nodes, cannot be used, has no router ID left, or is about to apply it."
+                "No node of the group runs a configuration that has the address: the group has no nodes, cannot be used, has no router ID left, has enough instances for single Services of the namespace, or is about to apply it."
             }
             Self::NoHolder => {
                 "Nodes of the group have the address, and none of them holds it: all are out of service, or for a Service with `externalTrafficPolicy: Local` none has a ready pod of it."

@@ -87,7 +87,10 @@ fn obstacles() -> impl Iterator<Item = Obstacle> {
             Obstacle::NamespaceRefused(..) => Obstacle::OutsideRanges(edge(), ip()),
             Obstacle::OutsideRanges(..) => Obstacle::NeverAnnounced(ip()),
             Obstacle::NeverAnnounced(_) => Obstacle::NotEntitled(ip(), "shop".to_owned()),
-            Obstacle::NotEntitled(..) => Obstacle::AddressOfNode(ip(), "n1".to_owned()),
+            Obstacle::NotEntitled(..) => {
+                Obstacle::TooManyChosen(edge(), ip(), "shop".to_owned(), 256)
+            }
+            Obstacle::TooManyChosen(..) => Obstacle::AddressOfNode(ip(), "n1".to_owned()),
             Obstacle::AddressOfNode(..) => Obstacle::AddressOfApiServer(ip()),
             Obstacle::AddressOfApiServer(_) => {
                 Obstacle::AddressConflict(ip(), "Service shop/web".to_owned())
@@ -98,7 +101,8 @@ fn obstacles() -> impl Iterator<Item = Obstacle> {
             Obstacle::Unparseable(_) => Obstacle::GroupUnusable(edge()),
             Obstacle::GroupUnusable(_) => Obstacle::NoNodes(edge()),
             Obstacle::NoNodes(_) => Obstacle::NoRouterId(edge()),
-            Obstacle::NoRouterId(_) => Obstacle::TooManyAddresses(edge(), 1000),
+            Obstacle::NoRouterId(_) => Obstacle::TooManyInstances(edge(), "shop".to_owned(), 64),
+            Obstacle::TooManyInstances(..) => Obstacle::TooManyAddresses(edge(), 1000),
             Obstacle::TooManyAddresses(..) => Obstacle::NotApplied(edge(), 7),
             Obstacle::NotApplied(..) => Obstacle::NoHolder(edge(), ip()),
             Obstacle::NoHolder(..) => Obstacle::NoReadyPod(edge()),

@@ -20,13 +20,17 @@ use landfall_vrrp::{
 use super::{
     change,
     handover::Others,
-    members::{Announced, Wishes, World},
+    judge::Memory,
+    members::{Announced, Members, Wishes, World},
     membership::{Membership, Moving},
 };
 use crate::{cluster::keepalived::GroupView, object::ObjectKey};
 
 /// The interval of the classic layout.
 const CLASSIC_ADVERT_MILLIS: u32 = 1000;
+/// How many Services of one namespace have an instance of their own beside the slots of a group: about a quarter of all
+/// router ids. Those that have one keep it.
+const MOST_OWN_INSTANCES: usize = 64;
 /// Where a plan needs the name of a device that each node finds out by itself, and the group names none.
 const BY_ROUTE: &str = "by-route";
 
@@ -49,6 +53,10 @@ pub(super) struct Decision {
     pub waits: bool,
     /// Addresses that have left their instances, and that some node may still hold.
     pub lingering: BTreeSet<IpAddr>,
+    /// The Service that each address is announced for, unless there is an obstacle to all of its addresses.
+    pub winners: BTreeMap<IpAddr, ObjectKey>,
+    /// Addresses that another group announces, for a Service that shares them.
+    pub elsewhere: BTreeSet<IpAddr>,
 }
 
 /// What is known of a group before the decision.
@@ -66,21 +74,30 @@ pub(super) struct Known<'a> {
     pub nodes: change::Nodes<'a>,
     /// Addresses that nodes of other groups may still hold.
     pub others_hold: BTreeSet<IpAddr>,
+    /// Groups whose Secret has no password.
+    pub without_password: BTreeSet<ObjectKey>,
 }
 
 /// Decides what a group should be.
 pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> Decision {
-    let (announced, mut obstacles) = world.announced(wishes, &known.view.key, known.settings);
+    let memory = Memory { held: &known.others_hold, without_password: &known.without_password };
+    let Members { announced, mut obstacles, winners, elsewhere } =
+        world.members(wishes, &known.view.key, memory);
     let nodes = nodes_of(world, known.settings);
     let settings = layout_settings(known);
     let mut members: Vec<_> =
         announced.iter().map(|announced| member(world, announced, &nodes)).collect();
     let mut announced = announced;
-    limit(known, &mut announced, &mut members, &mut obstacles);
-
     let existing = known.view.status.router_ids.iter();
     let existing = existing.filter_map(|(name, id)| Some((name.clone(), u8::try_from(*id).ok()?)));
     let existing: BTreeMap<_, _> = existing.collect();
+    if let Some(name) = name(known) {
+        let own = |member: &Member| layout::own_instance(&settings, member);
+        let has_one = |own: &str| existing.contains_key(own);
+        limit_own(&name, &own, &has_one, &mut announced, &mut members, &mut obstacles);
+    }
+    limit(known, &mut announced, &mut members, &mut obstacles);
+
     let ids = Ids {
         range: match &known.settings.layout {
             Layout::PerService => 1..=255,
@@ -96,9 +113,10 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
     );
     let assigned = router_ids::assign(&existing, &names, &ids);
     if let Some(name) = name(known) {
+        let without: BTreeSet<_> = assigned.without.iter().collect();
         for (announced, member) in announced.iter().zip(&members) {
-            let own = layout::names(&settings, std::slice::from_ref(member));
-            if own.iter().any(|instance| assigned.without.contains(instance)) {
+            let carriers = layout::carriers(&settings, member);
+            if carriers.iter().any(|instance| without.contains(instance)) {
                 let found = obstacles.entry(announced.service.clone()).or_default();
                 found.push(Obstacle::NoRouterId(name.clone()));
             }
@@ -144,11 +162,22 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
     });
     let (ids, without_id) = (assigned.ids, assigned.without);
     let lingering = others.lingering();
-    Decision { ids, plan, announced, obstacles, without_id, silent, waits, lingering }
+    Decision {
+        ids,
+        plan,
+        announced,
+        obstacles,
+        without_id,
+        silent,
+        waits,
+        lingering,
+        winners,
+        elsewhere,
+    }
 }
 
-/// The instances for which a router id that was given is kept, although they may have nothing to announce now:
-/// those of every Service that asks for the group.
+/// The instances for which a router id that was given is kept, although they may have nothing to announce now: in the
+/// classic layout those of every Service that asks for the group.
 fn reserved(
     world: World<'_>,
     wishes: &Wishes,
@@ -156,7 +185,8 @@ fn reserved(
     settings: &Settings,
 ) -> impl Iterator<Item = String> {
     let group = &known.view.key;
-    wishes.services_of(group).flat_map(move |service| {
+    let services = wishes.services_of(group).filter(|_| settings.slots.is_none());
+    services.flat_map(move |service| {
         let addresses = wishes.addresses(service, group).to_vec();
         let announced = Announced { service: service.clone(), addresses };
         let member = member(world, &announced, &[]);
@@ -243,6 +273,40 @@ fn only_on(world: World<'_>, service: &ObjectKey, nodes: &[Node]) -> Option<BTre
 /// The interval of a line that a Service sets, in seconds.
 fn advert_millis(seconds: &str) -> Option<u32> {
     seconds.parse::<u32>().ok()?.checked_mul(1000)
+}
+
+/// Drops Services that need an instance of their own when their namespace has enough of these.
+fn limit_own(
+    group: &GroupName,
+    own: &dyn Fn(&Member) -> Option<String>,
+    has_one: &dyn Fn(&str) -> bool,
+    announced: &mut [Announced],
+    members: &mut [Member],
+    obstacles: &mut BTreeMap<ObjectKey, Vec<Obstacle>>,
+) {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut newcomers = Vec::new();
+    for (announced, member) in announced.iter_mut().zip(members) {
+        let Some(instance) = own(member) else { continue };
+        if has_one(&instance) {
+            let count = counts.entry(announced.service.namespace().to_owned()).or_default();
+            *count = count.saturating_add(1);
+        } else {
+            newcomers.push((announced, member));
+        }
+    }
+    for (announced, member) in newcomers {
+        let namespace = announced.service.namespace().to_owned();
+        let count = counts.entry(namespace.clone()).or_default();
+        if *count < MOST_OWN_INSTANCES {
+            *count = count.saturating_add(1);
+            continue;
+        }
+        announced.addresses.clear();
+        member.addresses.clear();
+        let found = obstacles.entry(announced.service.clone()).or_default();
+        found.push(Obstacle::TooManyInstances(group.clone(), namespace, MOST_OWN_INSTANCES));
+    }
 }
 
 /// Drops what a group with short adverts cannot carry: the youngest names go first.

@@ -5,6 +5,7 @@ use std::{
     net::IpAddr,
 };
 
+use jiff::Timestamp;
 use landfall_api::{GroupName, announce::Obstacle, keepalived_group::KeepalivedGroupStatus};
 use landfall_vrrp::{Instance, Plan};
 
@@ -15,6 +16,9 @@ use super::{
     telling::Found,
 };
 use crate::{cluster::keepalived::GroupView, object::ObjectKey};
+
+/// The node that holds an address, and since when.
+type Held = (String, Timestamp);
 
 /// What is known of a group.
 pub(super) struct Known<'a> {
@@ -36,17 +40,51 @@ pub(super) fn found(
     let carriers: BTreeMap<IpAddr, &Instance> = instances
         .flat_map(|instance| instance.served().map(move |address| (address, instance)))
         .collect();
-    let judge = Judge { world, known, name, carriers };
+    let reports = Reports { world, known, name, carriers };
     let services = wishes.services_of(&known.view.key);
-    services
-        .map(|service| {
-            let addresses = wishes.addresses(service, &known.view.key);
-            (service.clone(), Some(judge.service(service, addresses)))
-        })
-        .collect()
+    let own = services.map(|service| {
+        let addresses = wishes.addresses(service, &known.view.key);
+        (service.clone(), reports.service(service, addresses))
+    });
+    let mut all: BTreeMap<_, _> = own.collect();
+    for address in reports.announced() {
+        let mut found = None;
+        for service in guests(world, wishes, &known.view.key, address) {
+            let found = found.get_or_insert_with(|| reports.address(address)).clone();
+            all.entry(service.clone()).or_default().add(address, found);
+        }
+    }
+    all.into_iter().map(|(service, found)| (service, Some(found))).collect()
 }
 
-struct Judge<'a> {
+/// Every Service of which a group tells, as long as nothing is known of the group.
+pub(super) fn unknown(
+    world: World<'_>,
+    wishes: &Wishes,
+    group: &ObjectKey,
+) -> BTreeMap<ObjectKey, Option<Found>> {
+    let services = || wishes.services_of(group);
+    let addresses = services().flat_map(|service| wishes.addresses(service, group));
+    let addresses: BTreeSet<_> = addresses.copied().collect();
+    let guests = addresses.into_iter().flat_map(|address| guests(world, wishes, group, address));
+    services().chain(guests).map(|service| (service.clone(), None)).collect()
+}
+
+/// The Services that share an address with one of the group and ask another group for it.
+fn guests<'a>(
+    world: World<'a>,
+    wishes: &'a Wishes,
+    group: &ObjectKey,
+    address: IpAddr,
+) -> Vec<&'a ObjectKey> {
+    let others = wishes.parties(address).filter(|(other, _)| *other != group);
+    let mut others = others.map(|(_, service)| service).peekable();
+    let holders = others.peek().and_then(|_| world.holders(address));
+    let Some((_, holders)) = holders else { return Vec::new() };
+    others.filter(|service| holders.contains(service)).collect()
+}
+
+struct Reports<'a> {
     world: World<'a>,
     known: &'a Known<'a>,
     name: GroupName,
@@ -54,7 +92,7 @@ struct Judge<'a> {
     carriers: BTreeMap<IpAddr, &'a Instance>,
 }
 
-impl Judge<'_> {
+impl Reports<'_> {
     fn service(&self, service: &ObjectKey, addresses: &[IpAddr]) -> Found {
         let refused = self.known.decision.and_then(|decision| decision.obstacles.get(service));
         let mut found =
@@ -64,22 +102,40 @@ impl Judge<'_> {
         if found.obstacles.iter().any(|obstacle| obstacle.address().is_none()) {
             return found;
         }
-        for address in addresses.iter().filter(|address| !about.contains(address)) {
-            match self.address(*address) {
-                Ok((node, since)) => found.held.push((*address, node, since)),
-                Err(obstacle) if found.obstacles.contains(&obstacle) => {}
-                Err(obstacle) => found.obstacles.push(obstacle),
-            }
+        // Of the addresses that another group announces, that group tells.
+        let elsewhere = |address: &IpAddr| {
+            self.known.decision.is_some_and(|decision| decision.elsewhere.contains(address))
+        };
+        let open = |address: &&IpAddr| !about.contains(address) && !elsewhere(address);
+        for address in addresses.iter().filter(open) {
+            found.add(*address, self.address(*address));
         }
         found
     }
 
-    fn address(&self, address: IpAddr) -> Result<(String, jiff::Timestamp), Obstacle> {
+    /// The addresses that the group should announce. One that cannot be used goes on with those it has.
+    fn announced(&self) -> Vec<IpAddr> {
+        match self.known.decision {
+            Some(decision) => decision.winners.keys().copied().collect(),
+            None => self.carriers.keys().copied().collect(),
+        }
+    }
+
+    /// What is in the way of the Service that an address is announced for, and so of all that share the address.
+    fn of_winner(&self, address: IpAddr) -> Option<Obstacle> {
+        let decision = self.known.decision?;
+        let obstacles = decision.obstacles.get(decision.winners.get(&address)?)?;
+        obstacles.iter().find(|obstacle| obstacle.address().is_none()).cloned()
+    }
+
+    fn address(&self, address: IpAddr) -> Result<Held, Obstacle> {
         let name = || self.name.clone();
         let (Some(plan), Some(instance)) = (self.known.plan, self.carriers.get(&address)) else {
             let next = self.known.plan.map_or(1, |plan| plan.generation.saturating_add(1));
             return Err(match self.known.decision {
-                Some(_) => Obstacle::NotApplied(name(), next),
+                Some(_) => {
+                    self.of_winner(address).unwrap_or_else(|| Obstacle::NotApplied(name(), next))
+                }
                 None => Obstacle::GroupUnusable(name()),
             });
         };
@@ -98,6 +154,20 @@ impl Judge<'_> {
             Some((node, _)) => Err(Obstacle::HolderSilent(address, node.node.clone())),
             None if is_applied(status, instance) => Err(Obstacle::NoHolder(name(), address)),
             None => Err(Obstacle::NotApplied(name(), instance.generation)),
+        }
+    }
+}
+
+impl Found {
+    fn add(&mut self, address: IpAddr, found: Result<Held, Obstacle>) {
+        match found {
+            Ok((node, since)) => self.held.push((address, node, since)),
+            Err(obstacle) => {
+                let is_known = obstacle.address().is_none() && self.obstacles.contains(&obstacle);
+                if !is_known {
+                    self.obstacles.push(obstacle);
+                }
+            }
         }
     }
 }

@@ -9,14 +9,13 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::core::{Selector, SelectorExt as _};
-use landfall_api::{GroupName, GroupSettings, announce::Obstacle};
-use landfall_ipam::{Never, link_local};
+use landfall_api::{GroupName, announce::Obstacle};
 
+use super::judge::{Judge, Memory, Verdict};
 use crate::{
-    cluster::{Cluster, service::ServiceView},
+    cluster::Cluster,
     index::Index,
-    ledger::{Claim, ForeignAddress, HolderRef, Ledger},
+    ledger::{Claim, Ledger},
     object::ObjectKey,
 };
 
@@ -25,7 +24,10 @@ use crate::{
 pub(super) struct Wishes {
     asked: BTreeMap<ObjectKey, BTreeMap<ObjectKey, Vec<IpAddr>>>,
     by_group: Index<ObjectKey, ObjectKey>,
-    by_address: Index<IpAddr, ObjectKey>,
+    /// The Services that ask a group for an address. Groups that do not exist have none.
+    by_address: Index<(IpAddr, ObjectKey), ObjectKey>,
+    /// The groups in it.
+    groups_at: Index<IpAddr, ObjectKey>,
 }
 
 /// The cluster and the ledger.
@@ -42,33 +44,54 @@ pub(super) struct Announced {
     pub addresses: Vec<IpAddr>,
 }
 
+/// What becomes of the Services that ask for a group.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Members {
+    /// Those that it announces, in the order of their names.
+    pub announced: Vec<Announced>,
+    /// What is in the way of others, or of some of their addresses.
+    pub obstacles: BTreeMap<ObjectKey, Vec<Obstacle>>,
+    /// The Service that each address of the group is announced for.
+    pub winners: BTreeMap<IpAddr, ObjectKey>,
+    /// Addresses that another group announces, for a Service that shares them.
+    pub elsewhere: BTreeSet<IpAddr>,
+}
+
 impl Wishes {
     /// Takes in the present state of a Service; returns the groups that this concerns.
     pub(super) fn update(&mut self, world: World<'_>, service: &ObjectKey) -> BTreeSet<ObjectKey> {
+        let exists = |group: &ObjectKey| world.cluster.keepalived_groups.get(group).is_some();
         let wishes = world.wishes(service);
         let old = self.asked.remove(service).unwrap_or_default();
-        let mut concerned: BTreeSet<_> = old.keys().chain(wishes.keys()).cloned().collect();
+        let groups = old.keys().chain(wishes.keys()).filter(|group| exists(group));
+        let mut concerned: BTreeSet<_> = groups.cloned().collect();
         for (group, addresses) in &old {
             self.by_group.remove(group, service);
             for address in addresses {
-                self.by_address.remove(address, service);
+                self.remove_address(*address, group, service);
             }
         }
         for (group, addresses) in &wishes {
             self.by_group.insert(group.clone(), service.clone());
-            for address in addresses {
-                self.by_address.insert(*address, service.clone());
+            for address in addresses.iter().filter(|_| exists(group)) {
+                self.by_address.insert((*address, group.clone()), service.clone());
+                self.groups_at.insert(*address, group.clone());
             }
         }
         // Other Services with the same addresses may win or lose them.
         let addresses = old.values().chain(wishes.values()).flatten();
-        let others = addresses.flat_map(|address| self.by_address.of(address));
-        let others = others.filter_map(|other| self.asked.get(other));
-        concerned.extend(others.flat_map(BTreeMap::keys).cloned());
+        concerned.extend(addresses.flat_map(|address| self.groups_at.of(address)).cloned());
         if !wishes.is_empty() {
             self.asked.insert(service.clone(), wishes);
         }
         concerned
+    }
+
+    fn remove_address(&mut self, address: IpAddr, group: &ObjectKey, service: &ObjectKey) {
+        let key = (address, group.clone());
+        if self.by_address.remove(&key, service) && !self.by_address.has(&key) {
+            self.groups_at.remove(&address, group);
+        }
     }
 
     /// The Services that ask for a group.
@@ -81,6 +104,22 @@ impl Wishes {
         self.asked.get(service).into_iter().flat_map(BTreeMap::keys)
     }
 
+    /// The groups that Services ask for an address.
+    pub(super) fn groups_at(&self, address: IpAddr) -> impl Iterator<Item = &ObjectKey> {
+        self.groups_at.of(&address)
+    }
+
+    /// The Services that ask for an address, each with the group.
+    pub(super) fn parties(
+        &self,
+        address: IpAddr,
+    ) -> impl Iterator<Item = (&ObjectKey, &ObjectKey)> {
+        self.groups_at(address).flat_map(move |group| {
+            let services = self.by_address.of(&(address, group.clone()));
+            services.map(move |service| (group, service))
+        })
+    }
+
     /// The addresses of a Service that a group would announce.
     pub(super) fn addresses(&self, service: &ObjectKey, group: &ObjectKey) -> &[IpAddr] {
         let groups = self.asked.get(service);
@@ -88,7 +127,7 @@ impl Wishes {
     }
 }
 
-impl World<'_> {
+impl<'a> World<'a> {
     /// The groups that are to announce a Service, each with the addresses.
     fn wishes(self, service: &ObjectKey) -> BTreeMap<ObjectKey, Vec<IpAddr>> {
         let mut wishes: BTreeMap<ObjectKey, Vec<IpAddr>> = BTreeMap::new();
@@ -118,118 +157,52 @@ impl World<'_> {
         wishes
     }
 
-    /// What a group announces, and what is in the way of the rest. The Services are in the order of their names.
-    pub(super) fn announced(
-        self,
-        wishes: &Wishes,
-        group: &ObjectKey,
-        settings: &GroupSettings,
-    ) -> (Vec<Announced>, BTreeMap<ObjectKey, Vec<Obstacle>>) {
-        let (mut announced, mut obstacles) = (Vec::new(), BTreeMap::new());
-        let Ok(name) = group.to_string().parse::<GroupName>() else {
-            return (announced, obstacles);
-        };
-        let namespaces = settings.allowed_namespaces.clone().map(Selector::try_from);
-        let allows_namespace = |namespace: &str| match &namespaces {
-            None => true,
-            Some(Ok(selector)) => selector.matches(self.cluster.namespace_labels(namespace)),
-            Some(Err(_)) => false,
-        };
+    /// What becomes of the Services that ask for a group.
+    pub(super) fn members(self, wishes: &Wishes, group: &ObjectKey, memory: Memory<'_>) -> Members {
+        let mut members = Members::default();
+        let Ok(name) = group.to_string().parse::<GroupName>() else { return members };
+        let judge = Judge::new(self, wishes, group, memory);
         for service in wishes.services_of(group) {
-            let mut found = Vec::new();
-            let mut addresses = Vec::new();
-            if allows_namespace(service.namespace()) {
+            let (mut addresses, mut obstacles) = (Vec::new(), Vec::new());
+            if judge.allows_namespace(service.namespace()) {
                 for address in wishes.addresses(service, group) {
-                    match self.judge(wishes, service, *address, (&name, settings)) {
-                        Ok(true) => addresses.push(*address),
-                        Ok(false) => {}
-                        Err(obstacle) => found.push(obstacle),
+                    match judge.verdict(&name, service, *address) {
+                        Ok(Verdict::Announced) => {
+                            addresses.push(*address);
+                            members.winners.insert(*address, service.clone());
+                        }
+                        Ok(Verdict::Shared) => {}
+                        Ok(Verdict::Elsewhere) => drop(members.elsewhere.insert(*address)),
+                        Err(obstacle) => obstacles.push(obstacle),
                     }
                 }
             } else {
                 let namespace = service.namespace().to_owned();
-                found.push(Obstacle::NamespaceRefused(name.clone(), namespace));
+                obstacles.push(Obstacle::NamespaceRefused(name.clone(), namespace));
             }
-            if found.is_empty() || !addresses.is_empty() {
-                announced.push(Announced { service: service.clone(), addresses });
+            if obstacles.is_empty() || !addresses.is_empty() {
+                members.announced.push(Announced { service: service.clone(), addresses });
             }
-            if !found.is_empty() {
-                obstacles.insert(service.clone(), found);
+            if !obstacles.is_empty() {
+                members.obstacles.insert(service.clone(), obstacles);
             }
         }
-        (announced, obstacles)
+        members
     }
 
-    /// Whether a group announces this address for this Service, or, if not, announces it for another one that
-    /// shares it.
-    fn judge(
-        self,
-        wishes: &Wishes,
-        service: &ObjectKey,
-        address: IpAddr,
-        (group, settings): (&GroupName, &GroupSettings),
-    ) -> Result<bool, Obstacle> {
-        if Never::of(address).is_some() || link_local().contains(address) {
-            return Err(Obstacle::NeverAnnounced(address));
-        }
-        if !settings.allows(address) {
-            return Err(Obstacle::OutsideRanges(group.clone(), address));
-        }
-        for outside in self.ledger.outside.of(&address) {
-            match outside {
-                ForeignAddress::Node(node) => {
-                    return Err(Obstacle::AddressOfNode(address, node.clone()));
-                }
-                ForeignAddress::ApiServer(_) => return Err(Obstacle::AddressOfApiServer(address)),
-                ForeignAddress::ClusterIp(other) => {
-                    let other = HolderRef::service(other).to_string();
-                    return Err(Obstacle::AddressConflict(address, other));
-                }
-                ForeignAddress::External(..) | ForeignAddress::VirtualIp(_) => {}
-            }
-        }
-        let first = |candidates: &mut dyn Iterator<Item = &ObjectKey>| {
-            candidates.min_by_key(|key| (self.created(key), (*key).clone())).cloned()
-        };
-        let taken = |claim: &&Claim| claim.waits_for().is_none() || claim.has_another_use();
-        if let Some(claim) = self.ledger.claim(address).filter(taken) {
-            if !holds(claim, service) {
-                return Err(Obstacle::AddressConflict(address, claim.to_string()));
-            }
-            let sharers = wishes.by_address.of(&address).filter(|other| holds(claim, other));
-            return Ok(first(&mut sharers.into_iter()).as_ref() == Some(service));
-        }
-        if !self.is_entitled(service, address) {
-            return Err(Obstacle::NotEntitled(address, service.namespace().to_owned()));
-        }
-        let entitled =
-            wishes.by_address.of(&address).filter(|other| self.is_entitled(other, address));
-        match first(&mut entitled.into_iter()) {
-            Some(first) if first != *service => {
-                Err(Obstacle::AddressConflict(address, HolderRef::service(&first).to_string()))
-            }
-            Some(_) | None => Ok(true),
-        }
+    /// The claim on an address, and the Services that it names.
+    pub(super) fn holders(self, address: IpAddr) -> Option<(&'a Claim, BTreeSet<&'a ObjectKey>)> {
+        let claim = self.ledger.claim(address).filter(|claim| claim.waits_for().is_none() || claim.has_another_use())?;
+        Some((claim, claim.services().iter().map(|entry| &entry.key).collect()))
     }
 
-    /// Whether an address without a claim is this Service's: it is in its status, which no user can write, or
-    /// in its `spec.externalIPs`, and its namespace has a right to it.
-    fn is_entitled(self, service: &ObjectKey, address: IpAddr) -> bool {
-        let in_status = |view: &ServiceView| view.in_status().contains(&address);
-        self.cluster.services.get(service).is_some_and(in_status)
-            || self.ledger.outside.of(&address).any(|outside| outside.is(service))
-    }
-
-    fn created(self, service: &ObjectKey) -> Timestamp {
+    /// When a Service was created.
+    pub(super) fn created(self, service: &ObjectKey) -> Timestamp {
         let view = self.cluster.services.get(service);
         let balancer = view.and_then(|view| view.balancer.as_ref()).map(|view| view.created);
         let asked = || view.and_then(|view| view.announceable.as_ref()).map(|view| view.created);
         balancer.or_else(asked).unwrap_or(Timestamp::MAX)
     }
-}
-
-fn holds(claim: &Claim, service: &ObjectKey) -> bool {
-    claim.services().iter().any(|entry| entry.key == *service)
 }
 
 /// The key of a group that a user named.

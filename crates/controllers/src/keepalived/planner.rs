@@ -24,10 +24,7 @@ use super::{
 };
 use crate::{
     call::Failure,
-    cluster::{
-        Change, Cluster, Kind,
-        keepalived::{ChildKind, GroupView},
-    },
+    cluster::{Change, Cluster, Kind, keepalived::ChildKind},
     engine::{self, Lent, Now, Plan as Out, Report},
     ledger::{Change as LedgerChange, Claim, Ledger, Reader},
     object::ObjectKey,
@@ -89,9 +86,11 @@ impl Planner {
         });
         let departed = self.departed.iter().filter(|(_, until)| **until > now.uptime);
         let given = others().map(|(key, progress)| (key.clone(), progress.router_ids.clone()));
+        let without = others().filter(|(_, progress)| progress.lacks_password());
         Others {
             hold: held.chain(departed.map(|(address, _)| *address)).collect(),
             router_ids: given.collect(),
+            without_password: without.map(|(key, _)| key.clone()).collect(),
         }
     }
 
@@ -137,7 +136,7 @@ impl Planner {
             progress.due = Some(progress.due.map_or(until, |due| due.min(until)));
         }
         let found = if password == Password::Unknown {
-            self.wishes.services_of(key).map(|service| (service.clone(), None)).collect()
+            found::unknown(world, &self.wishes, key)
         } else {
             let plan = progress.plan.as_ref();
             found(world, &self.wishes, &found::Known { view, plan, decision: decision.as_ref() })
@@ -234,8 +233,11 @@ impl engine::Planner for Planner {
                 if new.is_none() {
                     self.leftovers.group_is_gone(key);
                 }
-                let ids = |view: &GroupView| view.status.router_ids.clone();
-                if new.map(ids) != old.as_deref().map(ids) {
+                // Other groups use other router ids, and have the addresses that this one does not announce.
+                let is_same = matches!((old, new), (Some(old), Some(new)) if old.settings == new.settings
+                    && old.deleting == new.deleting
+                    && old.status.router_ids == new.status.router_ids);
+                if !is_same {
                     self.wake_groups(lent.cluster);
                 }
                 self.wake_waiting();
@@ -265,10 +267,29 @@ impl engine::Planner for Planner {
 
     fn catch_up(&mut self, lent: Lent<'_>, _: &mut Out<Effect>) {
         for change in lent.ledger.take_changes(self.reader) {
-            if let LedgerChange::Claim(addr, before) = &*change {
-                let after = lent.ledger.claim(*addr);
-                let holders = before.iter().chain(after).flat_map(Claim::services);
-                self.services.extend(holders.map(|entry| entry.key.clone()));
+            match &*change {
+                LedgerChange::Claim(addr, before) => {
+                    let after = lent.ledger.claim(*addr);
+                    let holders = before.iter().chain(after).flat_map(Claim::services);
+                    self.services.extend(holders.map(|entry| entry.key.clone()));
+                    self.dirty.extend(self.wishes.groups_at(*addr).cloned());
+                }
+                // Rights of namespaces, quotas and ranges of pools among them.
+                LedgerChange::Outside(addr) => {
+                    self.dirty.extend(self.wishes.groups_at(*addr).cloned());
+                }
+                LedgerChange::Given(..)
+                | LedgerChange::Returned(..)
+                | LedgerChange::Ended(_)
+                | LedgerChange::Settled(_)
+                | LedgerChange::Freed(_)
+                | LedgerChange::ReleaseDue(_)
+                | LedgerChange::Read(..)
+                | LedgerChange::Shown(_)
+                | LedgerChange::ExternalIgnored(..)
+                | LedgerChange::ExternalRelieved
+                | LedgerChange::Blocked
+                | LedgerChange::Unblocked => {}
             }
         }
     }
@@ -290,7 +311,11 @@ impl engine::Planner for Planner {
                 progress.setbacks.remove(&part);
                 progress.hidden.remove(&part);
                 if let Answer::Secret(name) = answer {
+                    let lacked = progress.lacks_password();
                     progress.secret = Some((name, now.uptime));
+                    if lacked != progress.lacks_password() {
+                        self.wake_groups(cluster);
+                    }
                 }
             }
             (_, Err(Failure::NotSent)) => {}

@@ -85,6 +85,8 @@ pub(super) struct Others {
     pub(super) hold: BTreeSet<IpAddr>,
     /// The router ids that each was last given.
     pub(super) router_ids: BTreeMap<ObjectKey, BTreeSet<u8>>,
+    /// Those whose Secret has no password.
+    pub(super) without_password: BTreeSet<ObjectKey>,
 }
 
 /// One decision about one group.
@@ -177,6 +179,7 @@ impl<'a> Round<'a, '_> {
             password: password.name(),
             elsewhere: self.elsewhere(settings, &others.router_ids),
             others_hold: others.hold,
+            without_password: others.without_password,
             nodes: Nodes { status: &self.view.status, ready: &ready, waited: &waited },
         };
         let decision = decide(self.world, wishes, &known);
@@ -364,6 +367,11 @@ impl<'a> Round<'a, '_> {
 }
 
 impl Progress {
+    /// Whether its Secret, if it needs one, was found to have no password.
+    pub(super) const fn lacks_password(&self) -> bool {
+        matches!(self.secret, Some((None, _)))
+    }
+
     /// Takes in what has the name of one of the group's objects, if anything has.
     pub(super) fn found(
         &mut self,

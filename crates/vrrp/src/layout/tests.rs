@@ -156,6 +156,38 @@ fn a_service_whose_state_is_its_own_shares_no_slot() {
 }
 
 #[test]
+fn among_slots_a_service_has_an_instance_of_its_own_only_with_an_address() {
+    let local = |texts| Member { only_on: Some([1].into()), ..member("ns/local", texts) };
+    let settings = slot_settings(1);
+    for (texts, expected) in [(&[][..], None), (&["192.0.2.1"], Some("edge/ns/local".to_string()))]
+    {
+        let member = local(texts);
+        assert_eq!(own_instance(&settings, &member), expected);
+        assert_eq!(carriers(&settings, &member), expected.clone().into_iter().collect());
+        let names = names(&settings, &[member]);
+        assert_eq!(names, expected.into_iter().chain(["edge/0".to_string()]).collect());
+    }
+}
+
+#[test]
+fn the_carriers_of_a_service_are_the_instances_with_its_addresses() {
+    for settings in [classic_settings(), slot_settings(5)] {
+        let members = [
+            member("ns/a", &["192.0.2.1", "192.0.2.2", "2001:db8::1"]),
+            spread("ns/b", &["192.0.2.3", "192.0.2.4"]),
+            Member { only_on: Some([1].into()), ..member("ns/local", &["192.0.2.5"]) },
+        ];
+        let made = made(&settings, &members);
+        for member in &members {
+            let with =
+                made.iter().filter(|one| one.served().any(|it| member.addresses.contains(&it)));
+            let with: BTreeSet<_> = with.map(|instance| instance.name.clone()).collect();
+            assert_eq!(carriers(&settings, member), with);
+        }
+    }
+}
+
+#[test]
 fn an_instance_without_a_router_id_is_left_out() {
     let members = [member("ns/a", &["192.0.2.1"]), member("ns/b", &["192.0.2.2"])];
     let ids = BTreeMap::from([("ns/b".to_string(), 9)]);

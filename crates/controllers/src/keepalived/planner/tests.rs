@@ -2,10 +2,12 @@
 
 mod announcing;
 mod changing;
+mod entitled;
 mod guarding;
 mod handing_over;
 mod membership;
 mod naming;
+mod own_instances;
 mod serving;
 mod taking_over;
 
@@ -28,7 +30,7 @@ use crate::{
     announcements::Wanted,
     cluster::{
         News, Seen, endpoints,
-        keepalived::{self, ChildView},
+        keepalived::{self, ChildView, GroupView},
         node, pool, service,
     },
     engine::{Call as _, Planner as _},
