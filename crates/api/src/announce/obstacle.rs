@@ -20,6 +20,8 @@ pub enum Obstacle {
     NamespaceRefused(GroupName, String),
     /// The group does not announce this address.
     OutsideRanges(GroupName, IpAddr),
+    /// No group announces such an address, such as `a loopback address`.
+    Unusable(IpAddr, &'static str),
     /// The address is that of this node.
     AddressOfNode(IpAddr, String),
     /// The address is that of the API server.
@@ -52,9 +54,10 @@ impl Obstacle {
         match self {
             Self::GroupUnknown(_) => NotAnnounced::GroupUnknown,
             Self::NamespaceRefused(..) => NotAnnounced::NamespaceRefused,
-            Self::OutsideRanges(..) | Self::AddressOfNode(..) | Self::AddressOfApiServer(_) => {
-                NotAnnounced::RangeRefused
-            }
+            Self::OutsideRanges(..)
+            | Self::Unusable(..)
+            | Self::AddressOfNode(..)
+            | Self::AddressOfApiServer(_) => NotAnnounced::RangeRefused,
             Self::AddressConflict(..) => NotAnnounced::AddressConflict,
             Self::Unparseable(_) => NotAnnounced::Unparseable,
             Self::GroupUnusable(_)
@@ -71,6 +74,7 @@ impl Obstacle {
     pub const fn address(&self) -> Option<IpAddr> {
         match self {
             Self::OutsideRanges(_, address)
+            | Self::Unusable(address, _)
             | Self::AddressOfNode(address, _)
             | Self::AddressOfApiServer(address)
             | Self::AddressConflict(address, _)
@@ -91,7 +95,7 @@ impl Obstacle {
     /// The nearest fix, as a sentence.
     pub fn fix(&self) -> Cow<'static, str> {
         match self {
-            Self::AddressOfNode(..) | Self::AddressOfApiServer(_) => {
+            Self::Unusable(..) | Self::AddressOfNode(..) | Self::AddressOfApiServer(_) => {
                 "Give the Service another address.".into()
             }
             Self::Unparseable(problem) => format!("{}.", problem.fix).into(),
@@ -130,6 +134,9 @@ impl fmt::Display for Obstacle {
             }
             Self::OutsideRanges(group, address) => {
                 write!(f, "{address} is outside the allowedRanges of {group}")
+            }
+            Self::Unusable(address, what) => {
+                write!(f, "{address} is {what}, which no group announces")
             }
             Self::AddressOfNode(address, node) => {
                 write!(f, "{address} is an address of node {node}")

@@ -64,7 +64,7 @@ impl NotAnnounced {
                 "The group's `allowedNamespaces` does not match the namespace of the Service."
             }
             Self::RangeRefused => {
-                "The address lies outside the group's `allowedRanges`, or is that of a node or of the API server, which is never announced."
+                "The address lies outside the group's `allowedRanges`, or is one that is never announced: that of a node or of the API server, link-local, loopback or multicast, or an IPv4 address written as an IPv6 one."
             }
             Self::AddressConflict => {
                 "Another holder has the address: the one that the ledger names, else the older of two Services."

@@ -85,7 +85,8 @@ fn obstacles() -> impl Iterator<Item = Obstacle> {
         Some(match obstacle {
             Obstacle::GroupUnknown(_) => Obstacle::NamespaceRefused(edge(), "shop".to_owned()),
             Obstacle::NamespaceRefused(..) => Obstacle::OutsideRanges(edge(), ip()),
-            Obstacle::OutsideRanges(..) => Obstacle::AddressOfNode(ip(), "n1".to_owned()),
+            Obstacle::OutsideRanges(..) => Obstacle::Unusable(ip(), "a loopback address"),
+            Obstacle::Unusable(..) => Obstacle::AddressOfNode(ip(), "n1".to_owned()),
             Obstacle::AddressOfNode(..) => Obstacle::AddressOfApiServer(ip()),
             Obstacle::AddressOfApiServer(_) => {
                 Obstacle::AddressConflict(ip(), "Service shop/web".to_owned())

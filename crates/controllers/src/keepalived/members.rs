@@ -10,7 +10,7 @@ use std::{
 
 use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt as _};
-use landfall_api::{GroupName, GroupSettings, announce::Obstacle};
+use landfall_api::{GroupName, GroupSettings, announce::Obstacle, text};
 use landfall_ipam::{Never, link_local};
 
 use crate::{
@@ -169,10 +169,12 @@ impl World<'_> {
         address: IpAddr,
         (group, settings): (&GroupName, &GroupSettings),
     ) -> Result<bool, Obstacle> {
-        if Never::of(address).is_some()
-            || link_local().contains(address)
-            || !settings.allows(address)
-        {
+        let never = Never::of(address).map(text::never);
+        let local = || link_local().contains(address).then_some("a link-local address");
+        if let Some(what) = never.or_else(local) {
+            return Err(Obstacle::Unusable(address, what));
+        }
+        if !settings.allows(address) {
             return Err(Obstacle::OutsideRanges(group.clone(), address));
         }
         for outside in self.ledger.outside.of(&address) {

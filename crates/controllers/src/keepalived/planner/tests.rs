@@ -3,6 +3,7 @@
 mod announcing;
 mod changing;
 mod handing_over;
+mod hostile;
 mod naming;
 mod serving;
 mod taking_over;
@@ -451,6 +452,12 @@ impl Rig {
 
     fn plan(&self) -> Plan {
         self.plan_of(GROUP).unwrap()
+    }
+
+    /// The plan as nodes read it.
+    fn plan_text(&self) -> String {
+        let map = &self.objects[&("configmaps", GROUP.to_owned())];
+        map["data"][children::PLAN].as_str().unwrap().to_owned()
     }
 
     fn file(&self) -> String {
