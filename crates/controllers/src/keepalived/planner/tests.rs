@@ -5,6 +5,7 @@ mod changing;
 mod handing_over;
 mod hostile;
 mod naming;
+mod passwords;
 mod serving;
 mod taking_over;
 
@@ -19,7 +20,7 @@ use serde_json::{Map, Value, from_value, json};
 use super::{
     super::{
         children::{self, Child},
-        round::{MISSING_SECRET_INTERVAL, PLAN_INTERVAL},
+        round::{MISSING_SECRET_INTERVAL, PLAN_INTERVAL, SECRET_INTERVAL},
     },
     *,
 };
