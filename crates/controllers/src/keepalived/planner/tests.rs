@@ -6,7 +6,9 @@ mod handing_over;
 mod hostile;
 mod naming;
 mod passwords;
+mod pods;
 mod serving;
+mod sizes;
 mod taking_over;
 
 use std::fmt::Write as _;
