@@ -1,5 +1,6 @@
 //! The planner with an API server that keeps its objects as JSON, and agents that carry plans out at once.
 
+mod addressless;
 mod announcing;
 mod changing;
 mod handing_over;
