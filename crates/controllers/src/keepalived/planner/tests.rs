@@ -8,6 +8,7 @@ mod hostile;
 mod naming;
 mod passwords;
 mod pods;
+mod reasons;
 mod serving;
 mod sizes;
 mod taking_over;
