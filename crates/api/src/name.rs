@@ -16,7 +16,7 @@ pub struct NameError(String);
 /// The name of an address: IPv4 as it is, IPv6 as eight groups without zero padding joined by `-`,
 /// because object names may hold no colon.
 ///
-/// IPv4-mapped IPv6 (`::ffff:10.0.0.5`) is an IPv6 address like any other.
+/// IPv4-mapped IPv6 (`::ffff:10.0.0.5`) has a name of its own like any other address; no holder is given one.
 pub fn of(address: IpAddr) -> String {
     match address {
         IpAddr::V4(v4) => v4.to_string(),

@@ -15,6 +15,8 @@ pub enum Never {
     Multicast,
     /// `255.255.255.255` is every machine of a network.
     Broadcast,
+    /// `::ffff:0:0/96` are IPv4 addresses written as IPv6 ones, so that one address would have two names.
+    Mapped,
     /// The cluster gives addresses of this range by itself.
     ClusterIps,
 }
@@ -27,9 +29,10 @@ const SPECIAL: [(Never, [u8; 4], [u8; 4]); 4] = [
     (Never::Broadcast, [255, 255, 255, 255], [255, 255, 255, 255]),
 ];
 
-const SPECIAL_V6: [(Never, u128, u128); 3] = [
+const SPECIAL_V6: [(Never, u128, u128); 4] = [
     (Never::Unspecified, 0, 0),
     (Never::Loopback, 1, 1),
+    (Never::Mapped, 0xffff << 32, (0xffff << 32) | 0xffff_ffff),
     (Never::Multicast, 0xff << 120, u128::MAX),
 ];
 
@@ -87,6 +90,11 @@ mod tests {
             ("::", Some(Never::Unspecified)),
             ("::1", Some(Never::Loopback)),
             ("::2", None),
+            ("::fffe:ffff:ffff", None),
+            ("::ffff:0.0.0.0", Some(Never::Mapped)),
+            ("::ffff:192.0.2.1", Some(Never::Mapped)),
+            ("::ffff:255.255.255.255", Some(Never::Mapped)),
+            ("::1:0:0:0", None),
             ("feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", None),
             ("ff00::", Some(Never::Multicast)),
             ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", Some(Never::Multicast)),
@@ -99,7 +107,7 @@ mod tests {
         #[test]
         fn special_is_what_the_standard_library_calls_so(addr: IpAddr) {
             let special = addr.is_unspecified() || addr.is_loopback() || addr.is_multicast()
-                || addr == IpAddr::V4(Ipv4Addr::BROADCAST);
+                || addr == IpAddr::V4(Ipv4Addr::BROADCAST) || addr.to_canonical() != addr;
             prop_assert_eq!(Never::of(addr).is_some(), special);
             let local = match addr {
                 IpAddr::V4(addr) => addr.is_link_local(),

@@ -20,8 +20,8 @@ pub enum Obstacle {
     NamespaceRefused(GroupName, String),
     /// The group does not announce this address.
     OutsideRanges(GroupName, IpAddr),
-    /// No group announces such an address.
-    NeverAnnounced(IpAddr),
+    /// No group announces such an address, such as `a loopback address`.
+    Unusable(IpAddr, &'static str),
     /// Nothing proves that this Service, or its namespace, has a right to the address.
     NotEntitled(IpAddr, String),
     /// The group announces no more addresses that this namespace chose freely.
@@ -61,7 +61,7 @@ impl Obstacle {
             Self::GroupUnknown(_) => NotAnnounced::GroupUnknown,
             Self::NamespaceRefused(..) => NotAnnounced::NamespaceRefused,
             Self::OutsideRanges(..)
-            | Self::NeverAnnounced(_)
+            | Self::Unusable(..)
             | Self::NotEntitled(..)
             | Self::TooManyChosen(..)
             | Self::AddressOfNode(..)
@@ -83,7 +83,7 @@ impl Obstacle {
     pub const fn address(&self) -> Option<IpAddr> {
         match self {
             Self::OutsideRanges(_, address)
-            | Self::NeverAnnounced(address)
+            | Self::Unusable(address, _)
             | Self::NotEntitled(address, _)
             | Self::TooManyChosen(_, address, ..)
             | Self::AddressOfNode(address, _)
@@ -107,7 +107,7 @@ impl Obstacle {
     /// The nearest fix, as a sentence.
     pub fn fix(&self) -> Cow<'static, str> {
         match self {
-            Self::NeverAnnounced(_) | Self::AddressOfNode(..) | Self::AddressOfApiServer(_) => {
+            Self::Unusable(..) | Self::AddressOfNode(..) | Self::AddressOfApiServer(_) => {
                 "Give the Service another address.".into()
             }
             Self::NotEntitled(..) => {
@@ -156,11 +156,8 @@ impl fmt::Display for Obstacle {
             Self::OutsideRanges(group, address) => {
                 write!(f, "{address} is outside the allowedRanges of {group}")
             }
-            Self::NeverAnnounced(address) => {
-                write!(
-                    f,
-                    "{address} is loopback, multicast, link-local or otherwise special, and is never announced"
-                )
+            Self::Unusable(address, what) => {
+                write!(f, "{address} is {what}, which no group announces")
             }
             Self::NotEntitled(address, namespace) => {
                 write!(f, "namespace {namespace} has no right to {address}")

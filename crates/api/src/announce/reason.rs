@@ -64,7 +64,7 @@ impl NotAnnounced {
                 "The group's `allowedNamespaces` does not match the namespace of the Service."
             }
             Self::RangeRefused => {
-                "The address lies outside the group's `allowedRanges`, or the namespace of the Service has no right to it, or has too many such addresses in `spec.externalIPs`; or it is never announced, like that of a node, of the API server, or of loopback."
+                "The address lies outside the group's `allowedRanges`, or the namespace of the Service has no right to it, or has too many such addresses in `spec.externalIPs`; or it is one that is never announced: that of a node or of the API server, link-local, loopback or multicast, or an IPv4 address written as an IPv6 one."
             }
             Self::AddressConflict => {
                 "Another holder has the address: the one that the ledger names, else the older of two Services."

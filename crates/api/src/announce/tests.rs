@@ -85,8 +85,8 @@ fn obstacles() -> impl Iterator<Item = Obstacle> {
         Some(match obstacle {
             Obstacle::GroupUnknown(_) => Obstacle::NamespaceRefused(edge(), "shop".to_owned()),
             Obstacle::NamespaceRefused(..) => Obstacle::OutsideRanges(edge(), ip()),
-            Obstacle::OutsideRanges(..) => Obstacle::NeverAnnounced(ip()),
-            Obstacle::NeverAnnounced(_) => Obstacle::NotEntitled(ip(), "shop".to_owned()),
+            Obstacle::OutsideRanges(..) => Obstacle::Unusable(ip(), "a loopback address"),
+            Obstacle::Unusable(..) => Obstacle::NotEntitled(ip(), "shop".to_owned()),
             Obstacle::NotEntitled(..) => {
                 Obstacle::TooManyChosen(edge(), ip(), "shop".to_owned(), 256)
             }

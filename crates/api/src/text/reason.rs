@@ -22,7 +22,7 @@ pub fn cause(kind: HolderKind, reason: Reason) -> Cow<'static, str> {
         }
         (Reason::Excluded, _) => {
             let held_back = if kind == Service { "by `avoidEnds`" } else { "at its ends" };
-            format!("The asked-for address is excluded by a pool that covers it, or held back {held_back}, or one that no {noun} can have: unspecified, loopback, multicast, broadcast, or of a range from which the cluster gives ClusterIPs.").into()
+            format!("The asked-for address is excluded by a pool that covers it, or held back {held_back}, or one that no {noun} can have: unspecified, loopback, multicast, broadcast, an IPv4 address written as an IPv6 one, or of a range from which the cluster gives ClusterIPs.").into()
         }
         (Reason::TakenBy, _) => {
             "Another holder has the asked-for address; the message names it.".into()

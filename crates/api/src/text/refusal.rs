@@ -102,6 +102,7 @@ pub const fn never(why: Never) -> &'static str {
         Never::Loopback => "a loopback address",
         Never::Multicast => "a multicast address",
         Never::Broadcast => "the broadcast address",
+        Never::Mapped => "an IPv4 address written as an IPv6 one",
         Never::ClusterIps => "an address that the cluster gives as ClusterIP",
     }
 }

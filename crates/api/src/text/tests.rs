@@ -61,7 +61,8 @@ fn nevers() -> impl Iterator<Item = Never> {
             Never::Unspecified => Never::Loopback,
             Never::Loopback => Never::Multicast,
             Never::Multicast => Never::Broadcast,
-            Never::Broadcast => Never::ClusterIps,
+            Never::Broadcast => Never::Mapped,
+            Never::Mapped => Never::ClusterIps,
             Never::ClusterIps => return None,
         })
     })

@@ -15,5 +15,11 @@ pub(super) fn service_ranges(object: &ServiceCIDR) -> AddrSet {
 /// The addresses in a slice of endpoints.
 pub(super) fn endpoint_addresses(object: &EndpointSlice) -> Vec<IpAddr> {
     let listed = object.endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
-    listed.filter_map(|text| text.parse().ok()).collect()
+    listed.filter_map(|text| read(text)).collect()
+}
+
+/// Reads an address that something uses, whatever its spelling: kube-proxy and kubelet take `::ffff:192.0.2.1` for
+/// `192.0.2.1`.
+pub(super) fn read(text: &str) -> Option<IpAddr> {
+    text.parse().ok().map(|address: IpAddr| address.to_canonical())
 }

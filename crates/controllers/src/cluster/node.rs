@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::Labels;
+use super::{Labels, address};
 
 /// The taint of a node that an administrator declared dead.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -27,7 +27,7 @@ pub(crate) struct NodeView {
 pub(crate) fn read(object: Node) -> NodeView {
     let status = object.status.unwrap_or_default();
     let listed = status.addresses.unwrap_or_default();
-    let parsed = listed.iter().filter_map(|entry| Some((entry, entry.address.parse().ok()?)));
+    let parsed = listed.iter().filter_map(|entry| Some((entry, address::read(&entry.address)?)));
     let (mut addresses, mut internal): (Vec<IpAddr>, Vec<IpAddr>) = (Vec::new(), Vec::new());
     for (entry, address) in parsed {
         addresses.push(address);
@@ -78,6 +78,13 @@ mod tests {
         assert_eq!(view.internal, [ip("192.0.2.1"), ip("2001:db8::1")]);
         assert_eq!(view.addresses.len(), 4);
         assert_eq!(view.labels["role"], "edge");
+    }
+
+    #[test]
+    fn an_address_counts_however_it_is_spelt() {
+        let addresses = json!([{ "type": "InternalIP", "address": "::ffff:192.0.2.1" }]);
+        let view = node(&json!({ "addresses": addresses }), &json!([]));
+        assert_eq!((view.addresses, view.internal), (vec![ip("192.0.2.1")], vec![ip("192.0.2.1")]));
     }
 
     #[test]

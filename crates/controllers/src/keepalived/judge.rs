@@ -10,7 +10,7 @@ use std::{
 };
 
 use kube::core::{Selector, SelectorExt as _};
-use landfall_api::{GroupName, GroupSettings, announce::Obstacle};
+use landfall_api::{GroupName, GroupSettings, announce::Obstacle, text};
 use landfall_ipam::{Never, link_local};
 
 use super::members::{Wishes, World};
@@ -58,8 +58,8 @@ type Party<'a> = (&'a ObjectKey, &'a ObjectKey);
 
 /// What is so for an address, whichever Service asks for it.
 struct Facts<'a> {
-    /// Whether no group announces such an address.
-    is_special: bool,
+    /// What kind of address it is, if no group announces such addresses.
+    special: Option<&'static str>,
     /// What else has the address.
     taken: Option<Obstacle>,
     /// The claim on it, and the Services that it names.
@@ -138,8 +138,8 @@ impl<'a> Judge<'a> {
         else {
             return Err(Obstacle::GroupUnusable(name.clone()));
         };
-        if facts.is_special {
-            return Err(Obstacle::NeverAnnounced(address));
+        if let Some(what) = facts.special {
+            return Err(Obstacle::Unusable(address, what));
         }
         if !terms.settings.is_some_and(|settings| settings.allows(address)) {
             return Err(Obstacle::OutsideRanges(name.clone(), address));
@@ -180,7 +180,7 @@ impl<'a> Judge<'a> {
     /// announces it.
     fn winner(&self, wishes: &'a Wishes, address: IpAddr, memory: Memory<'_>) -> Option<Party<'a>> {
         let facts = self.facts.get(&address)?;
-        if facts.is_special || facts.taken.is_some() {
+        if facts.special.is_some() || facts.taken.is_some() {
             return None;
         }
         let candidates = wishes.parties(address).filter_map(|(group, service)| {
@@ -299,7 +299,8 @@ impl<'a> Judge<'a> {
 
 impl<'a> Facts<'a> {
     fn of(world: World<'a>, address: IpAddr) -> Self {
-        let is_special = Never::of(address).is_some() || link_local().contains(address);
+        let local = || link_local().contains(address).then_some("a link-local address");
+        let special = Never::of(address).map(text::never).or_else(local);
         let taken = world.ledger.outside.of(&address).find_map(|outside| match outside {
             ForeignAddress::Node(node) => Some(Obstacle::AddressOfNode(address, node.clone())),
             ForeignAddress::ApiServer(_) => Some(Obstacle::AddressOfApiServer(address)),
@@ -310,11 +311,11 @@ impl<'a> Facts<'a> {
             ForeignAddress::External(..) | ForeignAddress::VirtualIp(_) => None,
         });
         let claim = world.ledger.claim(address);
-        let is_free_choice = !is_special
+        let is_free_choice = special.is_none()
             && taken.is_none()
             && claim.is_none()
             && world.ledger.book.pool_of(address).is_none();
-        Self { is_special, taken, claim: world.holders(address), is_free_choice }
+        Self { special, taken, claim: world.holders(address), is_free_choice }
     }
 }
 

@@ -192,7 +192,10 @@ impl<'a> World<'a> {
 
     /// The claim on an address, and the Services that it names.
     pub(super) fn holders(self, address: IpAddr) -> Option<(&'a Claim, BTreeSet<&'a ObjectKey>)> {
-        let claim = self.ledger.claim(address).filter(|claim| claim.waits_for().is_none() || claim.has_another_use())?;
+        let claim = self
+            .ledger
+            .claim(address)
+            .filter(|claim| claim.waits_for().is_none() || claim.has_another_use())?;
         Some((claim, claim.services().iter().map(|entry| &entry.key).collect()))
     }
 

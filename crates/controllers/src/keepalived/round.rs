@@ -40,7 +40,7 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// The reason of an event about addresses that other nodes hold now.
 const MOVED: &str = "Moved";
 /// How often the Secret with a password is looked at. It is not watched, since that would show us the password.
-const SECRET_INTERVAL: Duration = Duration::from_mins(1);
+pub(super) const SECRET_INTERVAL: Duration = Duration::from_mins(1);
 /// The same while there is none: its group waits for it.
 pub(super) const MISSING_SECRET_INTERVAL: Duration = Duration::from_secs(5);
 

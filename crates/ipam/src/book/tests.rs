@@ -179,6 +179,7 @@ fn an_address_that_no_service_can_have_is_never_given() {
         ("224.0.0.1", Never::Multicast),
         ("255.255.255.255", Never::Broadcast),
         ("::1", Never::Loopback),
+        ("::ffff:192.0.2.1", Never::Mapped),
         ("10.96.0.1", Never::ClusterIps),
         ("10.99.0.1", Never::ClusterIps),
     ] {

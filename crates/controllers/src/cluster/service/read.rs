@@ -15,7 +15,7 @@ use super::{
     kube_vip::{self, KubeVipMarks},
     request::{self, Pools},
 };
-use crate::cluster::keepalived::Announceable;
+use crate::cluster::{address, keepalived::Announceable};
 use crate::object::{ObjectKey, Version, created, uid};
 
 /// Reads everything that any planner needs of a Service.
@@ -168,11 +168,11 @@ fn leftover(object: &Service) -> Option<Leftover> {
 fn external_ips(object: &Service) -> Vec<IpAddr> {
     let listed = object.spec.as_ref().and_then(|spec| spec.external_ips.as_deref());
     let listed = listed.unwrap_or_default().iter().take(keys::MOST_EXTERNAL_IPS);
-    listed.filter_map(|text| text.parse().ok()).collect()
+    listed.filter_map(|text| address::read(text)).collect()
 }
 
 /// The `ClusterIPs` of a Service, whatever its type.
 fn cluster_ips(object: &Service) -> Vec<IpAddr> {
     let listed = object.spec.as_ref().and_then(|spec| spec.cluster_ips.as_deref());
-    listed.unwrap_or_default().iter().filter_map(|text| text.parse().ok()).collect()
+    listed.unwrap_or_default().iter().filter_map(|text| address::read(text)).collect()
 }

@@ -1,14 +1,20 @@
 //! The planner with an API server that keeps its objects as JSON, and agents that carry plans out at once.
 
+mod addressless;
 mod announcing;
 mod changing;
 mod entitled;
 mod guarding;
 mod handing_over;
+mod hostile;
 mod membership;
 mod naming;
 mod own_instances;
+mod passwords;
+mod pods;
+mod reasons;
 mod serving;
+mod sizes;
 mod taking_over;
 
 use std::fmt::Write as _;
@@ -22,7 +28,7 @@ use serde_json::{Map, Value, from_value, json};
 use super::{
     super::{
         children::{self, Child},
-        round::{MISSING_SECRET_INTERVAL, PLAN_INTERVAL},
+        round::{MISSING_SECRET_INTERVAL, PLAN_INTERVAL, SECRET_INTERVAL},
     },
     *,
 };
@@ -456,6 +462,12 @@ impl Rig {
 
     fn plan(&self) -> Plan {
         self.plan_of(GROUP).unwrap()
+    }
+
+    /// The plan as nodes read it.
+    fn plan_text(&self) -> String {
+        let map = &self.objects[&("configmaps", GROUP.to_owned())];
+        map["data"][children::PLAN].as_str().unwrap().to_owned()
     }
 
     fn file(&self) -> String {

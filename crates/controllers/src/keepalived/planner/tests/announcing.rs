@@ -137,29 +137,43 @@ fn a_password_that_is_not_known_yet_takes_no_condition_away() {
 
 #[test]
 fn traffic_that_stays_on_its_node_goes_only_to_nodes_with_a_ready_endpoint() {
-    for vrrp in [Value::Null, json!({})] {
+    let external = ["192.0.2.50"];
+    for (vrrp, spec) in [
+        (Value::Null, json!({ "type": "LoadBalancer" })),
+        (json!({}), json!({ "type": "LoadBalancer" })),
+        // No health check node port is given to these, and none is needed.
+        (Value::Null, json!({ "type": "NodePort", "externalIPs": external })),
+        (json!({}), json!({ "type": "NodePort", "externalIPs": external })),
+        (Value::Null, json!({ "type": "ClusterIP", "externalIPs": external })),
+        (json!({}), json!({ "type": "ClusterIP", "externalIPs": external })),
+    ] {
+        let case = format!("{vrrp} {spec}");
         let mut rig = Rig::new();
         rig.group(&json!({ "vrrp": vrrp }));
-        rig.balancer("web", &["192.0.2.50"]);
+        let is_balancer = spec["type"] == "LoadBalancer";
+        rig.balancer("web", if is_balancer { &external } else { &[] });
+        rig.patch("services", "shop/web", &json!({ "spec": spec }));
         rig.balancer("mail", &["192.0.2.51"]);
         let local = json!({ "spec": { "externalTrafficPolicy": "Local" } });
         rig.patch("services", "shop/web", &local);
         rig.settle();
-        assert!(rig.announced("web").starts_with("false NoHolder: no node of infra/edge has a"));
+        let told = rig.announced("web");
+        assert!(told.starts_with("false NoHolder: no node of infra/edge has a"), "{case}: {told}");
         for (nodes, expected) in [(&["n2"][..], "n2"), (&["n3", "n9"], "n3")] {
             rig.endpoints("web", nodes);
             rig.settle();
             let told = rig.announced("web");
-            assert!(told.starts_with(&format!("true Announced: {expected} since")), "{told}");
+            let expected = format!("true Announced: {expected} since");
+            assert!(told.starts_with(&expected), "{case}: {told}");
         }
         rig.endpoints("web", &[]);
         rig.settle();
-        assert!(rig.announced("web").starts_with("false NoHolder"));
-        assert!(rig.announced("mail").starts_with("true Announced"));
+        assert!(rig.announced("web").starts_with("false NoHolder"), "{case}");
+        assert!(rig.announced("mail").starts_with("true Announced"), "{case}");
         rig.forget_calls();
         rig.endpoints("mail", &["n1"]);
         rig.settle();
-        assert_eq!(rig.calls, [""; 0], "its traffic may go on to other nodes");
+        assert_eq!(rig.calls, [""; 0], "{case}: its traffic may go on to other nodes");
     }
 }
 

@@ -181,7 +181,7 @@ fn a_service_is_told_once_why_it_is_not_announced() {
         (json!({ "keepalivedgroup": "infra/none" }), ["192.0.2.101"], "GroupUnknown: "),
         (json!({}), ["198.51.100.1"], "RangeRefused: 198.51.100.1 is outside the allowedRanges"),
         (json!({}), ["192.0.2.1"], "RangeRefused: 192.0.2.1 is an address of node"),
-        (json!({}), ["127.0.0.1"], "RangeRefused: 127.0.0.1 is loopback"),
+        (json!({}), ["127.0.0.1"], "RangeRefused: 127.0.0.1 is a loopback address"),
         (json!({}), ["192.0.2.100"], "AddressConflict: 192.0.2.100 is held by Service shop/first"),
         (json!({ "verbatimconfig": "{\"notify\": \"x\"}" }), ["192.0.2.101"], "LineRefused: "),
     ] {
