@@ -381,7 +381,7 @@ pub(super) fn reservation(
         "metadata": { "name": address, "labels": { keys::LABEL_IPGROUP: pool } },
         "spec": {
             "address": address,
-            "use": Use::Reserved,
+            "use": Use::Reserved.as_str(),
             "pool": format!("IPGroup/{pool}"),
             "reservedFor": { "namespace": pool, "name": service, "expires": expires },
         },
