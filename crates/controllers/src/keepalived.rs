@@ -22,6 +22,7 @@ mod notices;
 mod password;
 pub mod permissions;
 mod planner;
+mod progress;
 mod round;
 mod status;
 mod telling;

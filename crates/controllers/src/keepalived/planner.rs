@@ -7,7 +7,6 @@ use std::{
 };
 
 use landfall_api::announce::Obstacle;
-use landfall_vrrp::Instance;
 
 use super::{
     adopt,
@@ -19,7 +18,8 @@ use super::{
     members::{Wishes, World},
     notices::Notices,
     password::Password,
-    round::{Others, Progress, Round},
+    progress::Progress,
+    round::{Others, Round},
     telling::Telling,
 };
 use crate::{
@@ -83,10 +83,7 @@ impl Planner {
     /// What is remembered of other groups.
     fn others(&self, group: &ObjectKey, now: Now) -> Others {
         let others = || self.progress.iter().filter(|(key, _)| *key != group);
-        let held = others().flat_map(|(_, progress)| {
-            let instances = progress.plan.iter().flat_map(|plan| &plan.instances);
-            instances.flat_map(Instance::may_be_held).chain(progress.leaving.iter().copied())
-        });
+        let held = others().flat_map(|(_, progress)| progress.may_hold());
         let departed = self.departed.iter().filter(|(_, until)| **until > now.uptime);
         let given = others().map(|(key, progress)| (key.clone(), progress.router_ids.clone()));
         Others {
@@ -114,7 +111,7 @@ impl Planner {
             places: Vec::new(),
             lets_go: false,
         };
-        round.remember_plan();
+        round.time_steps();
         let mut decision = None;
         let mut password = Password::NotUsed;
         if let Ok(settings) = &view.settings {
@@ -153,12 +150,23 @@ impl Planner {
         self.telling.heard(key, BTreeMap::new());
         self.departed.retain(|_, until| *until > now.uptime);
         let Some(progress) = self.progress.remove(key) else { return };
-        let instances = progress.plan.iter().flat_map(|plan| &plan.instances);
         let until = now.uptime.saturating_add(PATIENCE);
-        self.departed
-            .extend(instances.flat_map(Instance::may_be_held).map(|address| (address, until)));
+        self.departed.extend(progress.may_hold().map(|address| (address, until)));
         self.places.extend(progress.placed.into_iter().map(|address| (address, None)));
         self.wake_waiting();
+    }
+
+    /// Reads the plans of all groups that are about to be decided. After a start or a change of the leader, only the
+    /// plan of a group shows that its nodes hold an address that another group is to have.
+    fn read_plans(&mut self, cluster: &Cluster) {
+        let mut lets_go = false;
+        for key in self.dirty.iter().filter(|key| cluster.keepalived_groups.get(key).is_some()) {
+            let map = cluster.child(ChildKind::ConfigMap, key);
+            lets_go |= self.progress.entry(key.clone()).or_default().read_plan(map);
+        }
+        if lets_go {
+            self.wake_waiting();
+        }
     }
 
     /// Groups whose addresses wait for other groups are decided about again.
@@ -281,6 +289,11 @@ impl engine::Planner for Planner {
         self.dirty.insert(group.clone());
         let Some(progress) = self.progress.get_mut(&group) else { return };
         progress.in_flight.remove(&part);
+        let failed = result.as_ref().err().filter(|_| step.writes_plan());
+        let lets_go = failed.is_some();
+        if let Some(failure) = failed {
+            progress.plan_failed(failure, now);
+        }
         match (step, result) {
             (Step::LookAt { child }, Ok(Answer::Found(found))) => {
                 let group = cluster.keepalived_groups.get(&group);
@@ -312,6 +325,9 @@ impl engine::Planner for Planner {
                 progress.set_back(part, wait, message, now);
             }
         }
+        if lets_go {
+            self.wake_waiting();
+        }
     }
 
     fn reconsider_all(&mut self, lent: Lent<'_>) {
@@ -341,6 +357,7 @@ impl engine::Planner for Planner {
                 self.dirty.insert(key.clone());
             }
         }
+        self.read_plans(cluster);
         while let Some(key) = self.dirty.pop_first() {
             self.decide_group(world, &key, now, out);
         }

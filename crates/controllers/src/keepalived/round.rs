@@ -10,11 +10,10 @@ use landfall_api::{
     GroupSettings, KeepalivedGroup,
     keepalived_group::{AnnouncedAddress, PasswordSource},
 };
-use landfall_vrrp::Plan;
 use serde_json::{Map, Value, json};
 
 use super::{
-    adopt::{self, Hidden, is_of, taken},
+    adopt::{Hidden, is_of, taken},
     change::{Nodes, PATIENCE},
     children::{self, Child, Pods},
     decide::{Decision, Known, decide, nodes_of},
@@ -23,11 +22,11 @@ use super::{
     members::{Wishes, World},
     moves::moves,
     password::Password,
+    progress::Progress,
     status::{self, Situation, Summary},
 };
 use crate::{
-    backoff::Backoff,
-    cluster::keepalived::{ChildKind, ChildView, GroupView},
+    cluster::keepalived::{ChildKind, GroupView},
     engine::{Now, Plan as Out},
     event::{self, Event},
     object::ObjectKey,
@@ -43,41 +42,6 @@ const MOVED: &str = "Moved";
 const SECRET_INTERVAL: Duration = Duration::from_mins(1);
 /// The same while there is none: its group waits for it.
 pub(super) const MISSING_SECRET_INTERVAL: Duration = Duration::from_secs(5);
-
-/// What is in flight or due for one group.
-#[derive(Debug, Default)]
-pub(super) struct Progress {
-    pub(super) in_flight: BTreeSet<Part>,
-    pub(super) setbacks: BTreeMap<Part, Setback>,
-    /// Objects with the names of the group's that no watch shows.
-    pub(super) hidden: BTreeMap<Part, Hidden>,
-    pub(super) planned_at: Option<Duration>,
-    pub(super) status_at: Option<Duration>,
-    /// The name of the password in the Secret, if there is one, and when the Secret was looked at.
-    pub(super) secret: Option<(Option<String>, Duration)>,
-    /// The last plan that could be read. It has the forms of instances, which must not be forgotten.
-    pub(super) plan: Option<Plan>,
-    /// When each step of a change was seen first, by the generation that began it.
-    pub(super) steps: BTreeMap<i64, Duration>,
-    /// The router ids that it was last given, which its status may not have yet.
-    pub(super) router_ids: BTreeSet<u8>,
-    /// Whether addresses wait until other instances or groups have let them go.
-    pub(super) waits: bool,
-    /// Addresses that have left its instances, and that some node may still hold.
-    pub(super) leaving: BTreeSet<IpAddr>,
-    /// Addresses of which it was told which node carries them.
-    pub(super) placed: BTreeSet<IpAddr>,
-    /// When there is something to decide even without news.
-    pub(super) due: Option<Duration>,
-}
-
-/// A call that failed.
-#[derive(Debug)]
-pub(super) struct Setback {
-    pub(super) delay: Backoff,
-    /// The API server's message if it refused.
-    pub(super) message: Option<String>,
-}
 
 /// What the memory about other groups has.
 pub(super) struct Others {
@@ -109,15 +73,17 @@ impl<'a> Round<'a, '_> {
         map.object.get("data")?.get(key)?.as_str()
     }
 
-    pub(super) fn remember_plan(&mut self) {
-        let read = self.text(children::PLAN).and_then(|text| serde_json::from_str(text).ok());
-        let Some(plan) = read else { return };
-        let changes = |plan: &Plan| -> Vec<i64> {
-            let changing = plan.instances.iter().filter_map(|instance| instance.change.as_ref());
-            let leaving = plan.leaving.values().map(|one| one.since);
-            changing.map(|change| change.since).chain(leaving).collect()
-        };
-        let steps = changes(&plan);
+    /// Notes since when the steps of the present plan last.
+    pub(super) fn time_steps(&mut self) {
+        let (forgotten, next) = self.progress.forget_unanswered(self.now);
+        self.lets_go |= forgotten;
+        if let Some(at) = next {
+            self.due_at(at);
+        }
+        let Some(plan) = &self.progress.plan else { return };
+        let changing = plan.instances.iter().filter_map(|instance| instance.change.as_ref());
+        let leaving = plan.leaving.values().map(|one| one.since);
+        let steps: Vec<_> = changing.map(|change| change.since).chain(leaving).collect();
         self.progress.steps.retain(|since, _| steps.contains(since));
         for since in steps {
             let began = *self.progress.steps.entry(since).or_insert(self.now.uptime);
@@ -126,8 +92,6 @@ impl<'a> Round<'a, '_> {
                 self.due_at(ends);
             }
         }
-        self.lets_go |= self.progress.plan.as_ref() != Some(&plan);
-        self.progress.plan = Some(plan);
     }
 
     /// The password in use. Its Secret is looked at now and then.
@@ -228,7 +192,9 @@ impl<'a> Round<'a, '_> {
             let by_others = self.view.status.nodes.len() < plan.nodes.len();
             let file = file::text(plan, &settings.lines, self.text(children::FILE), by_others);
             if let Ok(text) = serde_json::to_string(plan) {
-                self.align(children::plan(self.view, &text, &file));
+                if self.align(children::plan(self.view, &text, &file)) {
+                    self.progress.sent = Some(plan.clone());
+                }
             }
         }
         if self.text(children::PLAN).is_some() {
@@ -251,8 +217,9 @@ impl<'a> Round<'a, '_> {
         self.write_status(json!({ "routerIDs": ids }));
     }
 
-    /// Creates an object of the group, or changes it if it is not as it should be.
-    fn align(&mut self, child: Child) {
+    /// Creates an object of the group, or changes it if it is not as it should be; returns whether it asked for
+    /// that.
+    fn align(&mut self, child: Child) -> bool {
         let shown = self.world.cluster.child(child.kind, &child.key);
         let found = match (shown, self.progress.hidden.get(&Part::of(&child))) {
             (Some(found), _) => Ok(found),
@@ -264,18 +231,21 @@ impl<'a> Round<'a, '_> {
         let step = match found {
             Err(step) => step,
             Ok(found) if is_of(found, self.view) => {
-                let Some(object) = children::difference(found, &child) else { return };
+                let Some(object) = children::difference(found, &child) else { return false };
                 let (uid, version) = (found.uid.clone(), found.version);
                 Step::Align { child: Child { object, ..child }, uid, version }
             }
             Ok(_) => {
                 self.taken.push(taken(&child));
-                return;
+                return false;
             }
         };
-        if self.send(step) && is_plan {
+        let writes = !matches!(step, Step::LookAt { .. });
+        let is_sent = self.send(step);
+        if is_sent && is_plan {
             self.progress.planned_at = Some(self.now.uptime);
         }
+        is_sent && writes
     }
 
     /// Brings the group's status in line with everything that is known.
@@ -357,41 +327,5 @@ impl<'a> Round<'a, '_> {
     fn due_at(&mut self, at: Duration) {
         let due = self.progress.due.unwrap_or(Duration::MAX);
         self.progress.due = Some(due.min(at));
-    }
-}
-
-impl Progress {
-    /// Takes in what has the name of one of the group's objects, if anything has.
-    pub(super) fn found(
-        &mut self,
-        group: Option<&GroupView>,
-        child: &Child,
-        found: Option<ChildView>,
-        now: Now,
-    ) {
-        let part = Part::of(child);
-        match found {
-            None => drop(self.hidden.remove(&part)),
-            Some(found) if group.is_some_and(|group| adopt::may_adopt(&found, group)) => {
-                drop(self.hidden.insert(part, Hidden::Found(Box::new(found))));
-            }
-            Some(_) => {
-                self.hidden.remove(&part);
-                self.set_back(part, Duration::ZERO, Some(taken(child)), now);
-            }
-        }
-    }
-
-    /// Lets the next call about a part wait, longer with each failure.
-    pub(super) fn set_back(
-        &mut self,
-        part: Part,
-        wait: Duration,
-        message: Option<String>,
-        now: Now,
-    ) {
-        let tries = self.setbacks.get(&part).map_or(0, |setback| setback.delay.tries);
-        let delay = Backoff::after(tries, now).at_least(wait, now);
-        self.setbacks.insert(part, Setback { delay, message });
     }
 }
