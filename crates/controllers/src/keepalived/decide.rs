@@ -8,7 +8,7 @@ use std::{
 use landfall_api::{
     GroupName, GroupSettings,
     announce::Obstacle,
-    keepalived_group::{Device, Layout},
+    keepalived_group::{Device, Layout, Slots},
     verbatim::Lines,
 };
 use landfall_vrrp::{
@@ -21,8 +21,12 @@ use super::{
     change,
     handover::Others,
     members::{Announced, Wishes, World},
+    neighbours::Neighbours,
 };
-use crate::{cluster::keepalived::GroupView, object::ObjectKey};
+use crate::{
+    cluster::{keepalived::GroupView, node::NodeView},
+    object::ObjectKey,
+};
 
 /// The interval of the classic layout.
 const CLASSIC_ADVERT_MILLIS: u32 = 1000;
@@ -42,6 +46,12 @@ pub(super) struct Decision {
     pub obstacles: BTreeMap<ObjectKey, Vec<Obstacle>>,
     /// Instances for which no router id is left.
     pub without_id: Vec<String>,
+    /// Router ids that groups with a node in common have as well, by group.
+    pub shared_ids: BTreeMap<ObjectKey, BTreeSet<u8>>,
+    /// The time between two adverts that is kept because so many addresses need it, and how many there are.
+    pub kept_interval: Option<(u32, usize)>,
+    /// Whether addresses are refused because the plan has no room for them.
+    pub full: bool,
     /// Nodes that hold up a change of an instance's form.
     pub silent: BTreeSet<String>,
     /// Whether addresses wait until other instances or groups have let them go.
@@ -60,21 +70,27 @@ pub(super) struct Known<'a> {
     pub file: Option<&'a str>,
     /// The name of the password in use.
     pub password: Option<&'a str>,
-    /// Router ids of groups that have a node in common with this one.
-    pub elsewhere: BTreeSet<u8>,
+    /// Router ids of other groups.
+    pub neighbours: Neighbours,
     pub nodes: change::Nodes<'a>,
     /// Addresses that nodes of other groups may still hold.
     pub others_hold: BTreeSet<IpAddr>,
+    /// Whether the plan has no room for more addresses than it has.
+    pub full: bool,
 }
 
 /// Decides what a group should be.
 pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> Decision {
     let (announced, mut obstacles) = world.announced(wishes, &known.view.key, known.settings);
     let nodes = nodes_of(world, known.settings);
-    let settings = layout_settings(known);
+    let mut settings = layout_settings(known);
     let mut members: Vec<_> =
         announced.iter().map(|announced| member(world, announced, &nodes)).collect();
     let mut announced = announced;
+    let kept_interval = kept_interval(known, &members);
+    if let Some((millis, _)) = kept_interval {
+        settings.advert_millis = millis;
+    }
     limit(known, &mut announced, &mut members, &mut obstacles);
 
     let existing = known.view.status.router_ids.iter();
@@ -86,7 +102,9 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
             Layout::Slots(slots) => slots.router_ids.clone(),
         },
         forbidden: known.settings.excluded_router_ids.clone(),
-        elsewhere: known.elsewhere.clone(),
+        elsewhere: known.neighbours.near.clone(),
+        yielded: known.neighbours.yielded.clone(),
+        distant: known.neighbours.distant.clone(),
     };
     let mut names = layout::names(&settings, &members);
     names.extend(
@@ -139,8 +157,19 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
         Plan { leaving, ..guarded.plan }
     });
     let (ids, without_id) = (assigned.ids, assigned.without);
-    let lingering = others.lingering();
-    Decision { ids, plan, announced, obstacles, without_id, silent, waits, lingering }
+    Decision {
+        shared_ids: known.neighbours.shared(&ids),
+        ids,
+        plan,
+        announced,
+        obstacles,
+        without_id,
+        kept_interval,
+        full: known.full,
+        silent,
+        waits,
+        lingering: others.lingering(),
+    }
 }
 
 /// The instances for which a router id that was given is kept, although they may have nothing to announce now:
@@ -170,16 +199,18 @@ fn name(known: &Known<'_>) -> Option<GroupName> {
 }
 
 /// The nodes of a group. One that an administrator declared dead is none of them.
-pub(super) fn nodes_of(world: World<'_>, settings: &GroupSettings) -> Vec<Node> {
+fn nodes_of(world: World<'_>, settings: &GroupSettings) -> Vec<Node> {
     let names = world.cluster.nodes.keys();
     let views = names.filter_map(|name| Some((name, world.cluster.nodes.get(name)?)));
-    let is_selected = |labels: &BTreeMap<String, String>| {
-        settings.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
-    };
-    let chosen = views.filter(|(_, view)| !view.out_of_service && is_selected(&view.labels));
+    let chosen = views.filter(|(_, view)| is_selected(settings, view));
     chosen
         .map(|(name, view)| Node { name: name.clone(), addresses: view.internal.clone() })
         .collect()
+}
+
+pub(super) fn is_selected(settings: &GroupSettings, node: &NodeView) -> bool {
+    let mut labels = settings.node_selector.iter();
+    !node.out_of_service && labels.all(|(key, value)| node.labels.get(key) == Some(value))
 }
 
 fn layout_settings(known: &Known<'_>) -> Settings {
@@ -241,24 +272,46 @@ fn advert_millis(seconds: &str) -> Option<u32> {
     seconds.parse::<u32>().ok()?.checked_mul(1000)
 }
 
-/// Drops what a group with short adverts cannot carry: the youngest names go first.
+/// The time between two adverts that instances keep, if they carry more addresses than the group's own time allows,
+/// and how many they carry.
+fn kept_interval(known: &Known<'_>, members: &[Member]) -> Option<(u32, usize)> {
+    let Layout::Slots(slots) = &known.settings.layout else { return None };
+    let most = slots.most_addresses()?;
+    let carried = carried(known);
+    let addresses = members.iter().flat_map(|member| &member.addresses);
+    let count = addresses.filter(|one| carried.contains(one)).count();
+    let running = known.plan.iter().flat_map(|plan| &plan.instances);
+    let millis = running.map(|instance| instance.form.advert_millis).max()?;
+    let shortest = u32::try_from(Slots::SHORT_ADVERTS.as_millis()).unwrap_or(u32::MAX);
+    (count > most).then_some((millis.max(shortest), count))
+}
+
+/// The addresses of Services that the present plan has.
+fn carried(known: &Known<'_>) -> BTreeSet<IpAddr> {
+    known.plan.iter().flat_map(|plan| &plan.instances).flat_map(Instance::served).collect()
+}
+
+/// Drops what a group with short adverts, or with a plan that is full, cannot carry: the youngest names go first.
 fn limit(
     known: &Known<'_>,
     announced: &mut [Announced],
     members: &mut [Member],
     obstacles: &mut BTreeMap<ObjectKey, Vec<Obstacle>>,
 ) {
-    let Layout::Slots(slots) = &known.settings.layout else { return };
-    let (Some(most), Some(name)) = (slots.most_addresses(), name(known)) else { return };
-    let carried: BTreeSet<IpAddr> =
-        known.plan.iter().flat_map(|plan| &plan.instances).flat_map(Instance::served).collect();
-    let mut room = most.saturating_sub(
-        members
-            .iter()
-            .flat_map(|member| &member.addresses)
-            .filter(|one| carried.contains(one))
-            .count(),
-    );
+    let Some(name) = name(known) else { return };
+    let carried = carried(known);
+    let addresses = members.iter().flat_map(|member| &member.addresses);
+    let count = addresses.filter(|one| carried.contains(one)).count();
+    let most = match &known.settings.layout {
+        Layout::Slots(slots) => slots.most_addresses(),
+        Layout::PerService => None,
+    };
+    let (most, obstacle) = match most {
+        _ if known.full => (count, Obstacle::GroupFull(name, count)),
+        Some(most) => (most, Obstacle::TooManyAddresses(name, most)),
+        None => return,
+    };
+    let mut room = most.saturating_sub(count);
     for (announced, member) in announced.iter_mut().zip(members) {
         let before = member.addresses.len();
         member.addresses.retain(|address| {
@@ -271,7 +324,7 @@ fn limit(
         if member.addresses.len() < before {
             announced.addresses.clone_from(&member.addresses);
             let found = obstacles.entry(announced.service.clone()).or_default();
-            found.push(Obstacle::TooManyAddresses(name.clone(), most));
+            found.push(obstacle.clone());
         }
     }
 }
@@ -309,7 +362,9 @@ fn plan(known: &Known<'_>, nodes: Vec<Node>, instances: Vec<Instance>) -> Plan {
             (named.unwrap_or_else(|| BY_ROUTE.to_owned()), Some(*address))
         }
     };
-    let own = known.settings.devices.iter().filter_map(|(node, device)| match device {
+    let is_own = |node: &String| nodes.iter().any(|own| own.name == *node);
+    let devices = known.settings.devices.iter().filter(|(node, _)| is_own(node));
+    let own = devices.filter_map(|(node, device)| match device {
         Device::Named(name) => Some((node.clone(), name.clone())),
         Device::Towards(_) => None,
     });
@@ -324,6 +379,7 @@ fn plan(known: &Known<'_>, nodes: Vec<Node>, instances: Vec<Instance>) -> Plan {
             .settings
             .password
             .as_ref()
+            .filter(|_| known.password.is_some())
             .map(|from| PasswordFrom { secret: from.secret.clone(), key: from.key.clone() }),
         global_lines: known.settings.lines.of_agents().map(ToString::to_string).collect(),
         nodes,

@@ -16,10 +16,11 @@ use super::{
     found::{self, found},
     leftovers::Leftovers,
     members::{Wishes, World},
+    neighbours::Neighbours,
     notices::Notices,
     password::Password,
     progress::Progress,
-    round::{Others, Round},
+    round::Round,
     telling::Telling,
 };
 use crate::{
@@ -48,6 +49,8 @@ pub(super) struct Planner {
     departed: BTreeMap<IpAddr, Duration>,
     /// Which node carries which address, to be told to the ledger.
     places: Vec<(IpAddr, Option<String>)>,
+    /// Whether claims may name a node for addresses that no group announces any longer.
+    places_are_unsure: bool,
     telling: Telling,
     notices: Notices,
     leftovers: Leftovers,
@@ -64,6 +67,7 @@ impl Planner {
             progress: BTreeMap::new(),
             departed: BTreeMap::new(),
             places: Vec::new(),
+            places_are_unsure: true,
             telling: Telling::default(),
             notices: Notices::default(),
             leftovers: Leftovers::default(),
@@ -80,16 +84,11 @@ impl Planner {
         self.services.extend(cluster.services.keys().cloned());
     }
 
-    /// What is remembered of other groups.
-    fn others(&self, group: &ObjectKey, now: Now) -> Others {
-        let others = || self.progress.iter().filter(|(key, _)| *key != group);
-        let held = others().flat_map(|(_, progress)| progress.may_hold());
+    /// Addresses that nodes of all groups, but for one whose progress is set aside, may hold.
+    fn held_by_others(&self, now: Now) -> BTreeSet<IpAddr> {
+        let held = self.progress.values().flat_map(Progress::may_hold);
         let departed = self.departed.iter().filter(|(_, until)| **until > now.uptime);
-        let given = others().map(|(key, progress)| (key.clone(), progress.router_ids.clone()));
-        Others {
-            hold: held.chain(departed.map(|(address, _)| *address)).collect(),
-            router_ids: given.collect(),
-        }
+        held.chain(departed.map(|(address, _)| *address)).collect()
     }
 
     fn decide_group(&mut self, world: World<'_>, key: &ObjectKey, now: Now, out: &mut Out<Effect>) {
@@ -98,11 +97,12 @@ impl Planner {
             self.group_left(key, now);
             return;
         };
-        let others = self.others(key, now);
-        let progress = self.progress.entry(key.clone()).or_default();
+        let mut progress = self.progress.remove(key).unwrap_or_default();
+        let others_hold = self.held_by_others(now);
+        let neighbours = Neighbours::of(world, view, &progress, &self.progress);
         progress.due = None;
         let mut round = Round {
-            progress,
+            progress: &mut progress,
             world,
             view,
             now,
@@ -115,9 +115,10 @@ impl Planner {
         let mut decision = None;
         let mut password = Password::NotUsed;
         if let Ok(settings) = &view.settings {
-            password = round.password(settings.password.as_ref());
+            password = round.password(settings);
             if !matches!(password, Password::Unknown | Password::Missing) {
-                let decided = round.decide(&self.wishes, settings, &password, others);
+                let decided =
+                    round.decide(&self.wishes, settings, &password, others_hold, neighbours);
                 round.carry_out(&decided, settings, &self.pods);
                 decision = Some(decided);
             }
@@ -127,6 +128,12 @@ impl Planner {
         if password != Password::Unknown || !is_asked {
             round.tell(&password, decision.as_ref());
         }
+        round.progress.announced = match &decision {
+            Some(decision) => {
+                decision.announced.iter().flat_map(|one| &one.addresses).copied().collect()
+            }
+            None => round.progress.may_hold().collect(),
+        };
         let lets_go = std::mem::take(&mut round.lets_go);
         self.places.append(&mut round.places);
         let departed = self.departed.values().filter(|until| **until > now.uptime).min().copied();
@@ -139,6 +146,7 @@ impl Planner {
             let plan = progress.plan.as_ref();
             found(world, &self.wishes, &found::Known { view, plan, decision: decision.as_ref() })
         };
+        self.progress.insert(key.clone(), progress);
         self.telling.heard(key, found);
         if lets_go {
             self.wake_waiting();
@@ -167,6 +175,17 @@ impl Planner {
         if lets_go {
             self.wake_waiting();
         }
+    }
+
+    /// No node carries the addresses that no group announces. A group or a Service may have gone while no operator ran.
+    fn clear_places(&mut self, ledger: &Ledger) {
+        let announced = self.progress.values().flat_map(|progress| &progress.announced);
+        let announced: BTreeSet<_> = announced.collect();
+        let placed = ledger.claims().filter(|claim| {
+            let is_left = claim.is_of_services() && !announced.contains(&claim.addr);
+            claim.node.is_some() && is_left
+        });
+        self.places.extend(placed.map(|claim| (claim.addr, None)));
     }
 
     /// Groups whose addresses wait for other groups are decided about again.
@@ -242,8 +261,13 @@ impl engine::Planner for Planner {
                 if new.is_none() {
                     self.leftovers.group_is_gone(key);
                 }
-                let ids = |view: &GroupView| view.status.router_ids.clone();
-                if new.map(ids) != old.as_deref().map(ids) {
+                let is_same = |new: &GroupView, old: &GroupView| {
+                    new.status.router_ids == old.status.router_ids
+                        && new.settings == old.settings
+                        && new.deleting == old.deleting
+                };
+                // Its router ids and its nodes concern other groups.
+                if !new.zip(old.as_deref()).is_some_and(|(new, old)| is_same(new, old)) {
                     self.wake_groups(lent.cluster);
                 }
                 self.wake_waiting();
@@ -299,7 +323,16 @@ impl engine::Planner for Planner {
                 let group = cluster.keepalived_groups.get(&group);
                 progress.found(group, &child, found.map(|found| *found), now);
             }
-            (_, Ok(answer)) => {
+            // It waits for the later version, however many there are before it is written.
+            (Step::Status { version, .. }, Err(Failure::Conflict)) => {
+                progress.events.clear();
+                progress.outdated = Some(version);
+                progress.status_at = None;
+            }
+            (step, Ok(answer)) => {
+                if let Step::Status { .. } = step {
+                    out.events.append(&mut progress.events);
+                }
                 progress.setbacks.remove(&part);
                 progress.hidden.remove(&part);
                 if let Answer::Secret(name) = answer {
@@ -310,7 +343,10 @@ impl engine::Planner for Planner {
             (Step::Create { .. }, Err(Failure::Exists)) => {
                 progress.hidden.insert(part, adopt::Hidden::Unseen);
             }
-            (_, Err(failure)) => {
+            (step, Err(failure)) => {
+                if let Step::Status { .. } = step {
+                    progress.events.clear();
+                }
                 progress.hidden.remove(&part);
                 let wait = failure.asked_to_wait();
                 let message = match failure {
@@ -335,6 +371,7 @@ impl engine::Planner for Planner {
         lent.announcements.forget_all();
         self.telling.say_again();
         self.leftovers.look_everywhere();
+        self.places_are_unsure = true;
         self.wake_services(lent.cluster);
         self.wake_groups(lent.cluster);
     }
@@ -360,6 +397,9 @@ impl engine::Planner for Planner {
         self.read_plans(cluster);
         while let Some(key) = self.dirty.pop_first() {
             self.decide_group(world, &key, now, out);
+        }
+        if std::mem::take(&mut self.places_are_unsure) {
+            self.clear_places(ledger);
         }
         self.leftovers.plan(cluster, now, out);
         self.telling.tell(world, announcements, now, out);

@@ -12,12 +12,14 @@ use super::{
     adopt::{self, Hidden, taken},
     children::{self, Child},
     effect::Part,
+    lag::Lags,
 };
 use crate::{
     backoff::Backoff,
     call::Failure,
     cluster::keepalived::{ChildView, GroupView},
     engine::Now,
+    event::Event,
     object::Version,
 };
 
@@ -47,12 +49,19 @@ pub(super) struct Progress {
     pub(super) steps: BTreeMap<i64, Duration>,
     /// The router ids that it was last given, which its status may not have yet.
     pub(super) router_ids: BTreeSet<u8>,
-    /// Whether addresses wait until other instances or groups have let them go.
+    /// Whether addresses or instances wait until others have let addresses or router ids go.
     pub(super) waits: bool,
     /// Addresses that have left its instances, and that some node may still hold.
     pub(super) leaving: BTreeSet<IpAddr>,
+    /// The addresses that it is to announce, or that its nodes hold while it cannot be decided about.
+    pub(super) announced: BTreeSet<IpAddr>,
     /// Addresses of which it was told which node carries them.
     pub(super) placed: BTreeSet<IpAddr>,
+    /// The version at which the status could not be written, because there was a later one.
+    pub(super) outdated: Option<Version>,
+    /// What is to be said once the status that is being written has been written.
+    pub(super) events: Vec<Event>,
+    pub(super) lags: Lags,
     /// When there is something to decide even without news.
     pub(super) due: Option<Duration>,
 }

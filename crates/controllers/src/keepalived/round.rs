@@ -1,27 +1,22 @@
 //! One decision about one group, and the calls that bring the group in line with it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
-use landfall_api::{
-    GroupSettings, KeepalivedGroup,
-    keepalived_group::{AnnouncedAddress, PasswordSource},
-};
+use landfall_api::{GroupSettings, KeepalivedGroup, keepalived_group::AnnouncedAddress};
+use landfall_vrrp::{Node, Plan};
 use serde_json::{Map, Value, json};
 
 use super::{
     adopt::{Hidden, is_of, taken},
     change::{Nodes, PATIENCE},
     children::{self, Child, Pods},
-    decide::{Decision, Known, decide, nodes_of},
+    decide::{Decision, Known, decide},
     effect::{Effect, Part, Step},
     file,
     members::{Wishes, World},
     moves::moves,
-    password::Password,
+    neighbours::Neighbours,
+    password::{self, Password},
     progress::Progress,
     status::{self, Situation, Summary},
 };
@@ -32,24 +27,18 @@ use crate::{
     object::ObjectKey,
 };
 
-/// How long a plan lasts at least: Services come in bursts, and each plan is a reload on every node.
-pub(super) const PLAN_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a plan lasts at least: Services come in bursts, and an agent reloads at most twice a second.
+pub(super) const PLAN_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a group's status lasts at least, except for router ids.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// How many bytes a plan and the file beside it may have: the API server stores no `ConfigMap` of more than a MiB.
+pub(super) const MOST_BYTES: usize = 900 * 1024;
 /// The reason of an event about addresses that other nodes hold now.
 const MOVED: &str = "Moved";
 /// How often the Secret with a password is looked at. It is not watched, since that would show us the password.
 const SECRET_INTERVAL: Duration = Duration::from_mins(1);
 /// The same while there is none: its group waits for it.
 pub(super) const MISSING_SECRET_INTERVAL: Duration = Duration::from_secs(5);
-
-/// What the memory about other groups has.
-pub(super) struct Others {
-    /// Addresses that their nodes may still hold.
-    pub(super) hold: BTreeSet<IpAddr>,
-    /// The router ids that each was last given.
-    pub(super) router_ids: BTreeMap<ObjectKey, BTreeSet<u8>>,
-}
 
 /// One decision about one group.
 pub(super) struct Round<'a, 'b> {
@@ -95,7 +84,9 @@ impl<'a> Round<'a, '_> {
     }
 
     /// The password in use. Its Secret is looked at now and then.
-    pub(super) fn password(&mut self, source: Option<&PasswordSource>) -> Password {
+    pub(super) fn password(&mut self, settings: &GroupSettings) -> Password {
+        let plan = self.progress.plan.as_ref();
+        let source = password::source(settings, plan, self.text(children::FILE));
         let Some(source) = source else { return Password::NotUsed };
         let seen = self.progress.secret.clone();
         let again = |(name, at): &(Option<String>, Duration)| {
@@ -121,7 +112,8 @@ impl<'a> Round<'a, '_> {
         wishes: &Wishes,
         settings: &GroupSettings,
         password: &Password,
-        others: Others,
+        others_hold: BTreeSet<IpAddr>,
+        neighbours: Neighbours,
     ) -> Decision {
         let nodes = &self.world.cluster.nodes;
         let is_ready = |name: &&String| nodes.get(name).is_some_and(|view| view.ready);
@@ -136,40 +128,39 @@ impl<'a> Round<'a, '_> {
             plan: self.progress.plan.as_ref(),
             file: self.text(children::FILE),
             password: password.name(),
-            elsewhere: self.elsewhere(settings, &others.router_ids),
-            others_hold: others.hold,
+            neighbours,
+            others_hold,
+            full: false,
             nodes: Nodes { status: &self.view.status, ready: &ready, waited: &waited },
         };
-        let decision = decide(self.world, wishes, &known);
+        let mut decision = decide(self.world, wishes, &known);
+        if !self.fits(&decision, settings) {
+            decision = decide(self.world, wishes, &Known { full: true, ..known });
+        }
         self.progress.router_ids = decision.ids.values().copied().collect();
-        self.progress.waits = decision.waits;
+        self.progress.waits = decision.waits || !decision.without_id.is_empty();
         self.lets_go |= !self.progress.leaving.is_subset(&decision.lingering);
         self.progress.leaving.clone_from(&decision.lingering);
         decision
     }
 
-    /// The router ids of other groups that have a node in common with this one: those in their status, and those
-    /// that they were given just now.
-    fn elsewhere(
-        &self,
-        settings: &GroupSettings,
-        given: &BTreeMap<ObjectKey, BTreeSet<u8>>,
-    ) -> BTreeSet<u8> {
-        let names = |settings| -> BTreeSet<String> {
-            nodes_of(self.world, settings).into_iter().map(|node| node.name).collect()
-        };
-        let own = names(settings);
-        let others = self.world.cluster.keepalived_groups.values();
-        let others = others.filter(|other| other.key != self.view.key);
-        let near = others.filter(|other| {
-            other.settings.as_ref().is_ok_and(|settings| !names(settings).is_disjoint(&own))
-        });
-        let ids = near.flat_map(|other| {
-            let ids = other.status.router_ids.values();
-            let written = ids.filter_map(|id| u8::try_from(*id).ok());
-            written.chain(given.get(&other.key).into_iter().flatten().copied())
-        });
-        ids.collect()
+    /// Whether the plan of a decision can be written, with room to spare for changes that must not wait. The first plan
+    /// always counts as one that can: it has the addresses that the nodes hold already.
+    fn fits(&self, decision: &Decision, settings: &GroupSettings) -> bool {
+        let Some(before) = &self.progress.plan else { return true };
+        let next = decision.plan.clone().and_then(|plan| plan.succeeding(Some(before)));
+        next.is_none_or(|plan| {
+            let text = serde_json::to_string(&plan).unwrap_or_default();
+            text.len().saturating_add(self.file(&plan, settings).len()) <= MOST_BYTES
+        })
+    }
+
+    /// The file for all nodes.
+    fn file(&self, plan: &Plan, settings: &GroupSettings) -> String {
+        let reports = &self.view.status.nodes;
+        let has_agent = |node: &Node| reports.iter().any(|report| report.node == node.name);
+        let by_others = !plan.nodes.iter().all(has_agent);
+        file::text(plan, settings, self.text(children::FILE), by_others)
     }
 
     /// Writes what differs: router ids before the plan that uses them, and the plan before the pods that need it.
@@ -181,7 +172,7 @@ impl<'a> Round<'a, '_> {
         let before = self.progress.plan.clone();
         let next = plan.clone().succeeding(before.as_ref());
         let next = next.map(|next| match (&before, self.view.status.generation) {
-            // Nodes may run a plan that was deleted, and take only later ones.
+            // Nodes may run a plan that was deleted. What they report of it must not count as news of this one.
             (None, Some(generation)) => next.later_than(generation),
             (None, None) | (Some(_), _) => next,
         });
@@ -189,12 +180,11 @@ impl<'a> Round<'a, '_> {
         if let Some(at) = self.progress.planned_at.filter(is_due).filter(|_| next.is_some()) {
             self.due_at(at.saturating_add(PLAN_INTERVAL));
         } else if let Some(plan) = next.as_ref().or(before.as_ref()) {
-            let by_others = self.view.status.nodes.len() < plan.nodes.len();
-            let file = file::text(plan, &settings.lines, self.text(children::FILE), by_others);
-            if let Ok(text) = serde_json::to_string(plan) {
-                if self.align(children::plan(self.view, &text, &file)) {
-                    self.progress.sent = Some(plan.clone());
-                }
+            let file = self.file(plan, settings);
+            if let Ok(text) = serde_json::to_string(plan)
+                && self.align(children::plan(self.view, &text, &file))
+            {
+                self.progress.sent = Some(plan.clone());
             }
         }
         if self.text(children::PLAN).is_some() {
@@ -250,21 +240,30 @@ impl<'a> Round<'a, '_> {
 
     /// Brings the group's status in line with everything that is known.
     pub(super) fn tell(&mut self, password: &Password, decision: Option<&Decision>) {
+        let cluster = self.world.cluster;
+        let exists = |node: &str| cluster.nodes.get(&node.to_owned()).is_some();
+        let is_ready =
+            |node: &str| cluster.nodes.get(&node.to_owned()).is_some_and(|view| view.ready);
+        let Progress { lags, plan, .. } = &mut *self.progress;
+        lags.follow(plan.as_ref(), &self.view.status, is_ready, self.now);
+        let next_late = lags.next_late(self.now);
         let refused = self.progress.setbacks.values();
         let refused = refused.filter_map(|setback| setback.message.as_deref());
         let refused = refused.chain(self.taken.iter().map(String::as_str)).collect();
-        let cluster = self.world.cluster;
-        let is_ready =
-            |node: &str| cluster.nodes.get(&node.to_owned()).is_some_and(|view| view.ready);
         let situation = Situation {
             view: self.view,
             plan: self.progress.plan.as_ref(),
             password,
             decision,
             is_ready: &is_ready,
+            exists: &exists,
+            late: self.progress.lags.late(self.now),
             refused,
         };
         let Summary { patch, addresses } = status::summary(&situation, self.now.wall);
+        if let Some(at) = next_late {
+            self.due_at(at);
+        }
         let Some(status) = patch else {
             self.place(&addresses);
             return;
@@ -275,25 +274,25 @@ impl<'a> Round<'a, '_> {
             None => {
                 if self.write_status(status) {
                     self.progress.status_at = Some(self.now.uptime);
-                    self.tell_moves(&addresses);
+                    self.progress.events = self.moves(&addresses);
                     self.place(&addresses);
                 }
             }
         }
     }
 
-    fn tell_moves(&mut self, addresses: &[AnnouncedAddress]) {
+    /// What there is to say about addresses that other nodes hold now.
+    fn moves(&self, addresses: &[AnnouncedAddress]) -> Vec<Event> {
         let (key, uid) = (&self.view.key, &self.view.uid);
         let about = event::about::<KeepalivedGroup>(Some(key.namespace()), key.name(), uid);
-        self.out.events.extend(moves(&self.view.status.addresses, addresses).into_iter().map(
-            |message| Event {
-                about: about.clone(),
-                action: "Announce",
-                reason: MOVED.to_owned(),
-                message,
-                warning: false,
-            },
-        ));
+        let event = |message| Event {
+            about: about.clone(),
+            action: "Announce",
+            reason: MOVED.to_owned(),
+            message,
+            warning: false,
+        };
+        moves(&self.view.status.addresses, addresses).into_iter().map(event).collect()
     }
 
     /// Notes which node carries which address, for the ledger.
@@ -308,6 +307,10 @@ impl<'a> Round<'a, '_> {
     }
 
     fn write_status(&mut self, status: Value) -> bool {
+        // The later version is on its way.
+        if self.progress.outdated == Some(self.view.version) {
+            return false;
+        }
         let (uid, version) = (self.view.uid.clone(), self.view.version);
         self.send(Step::Status { uid, version, status })
     }

@@ -3,8 +3,10 @@
 mod announcing;
 mod changing;
 mod handing_over;
+mod limits;
 mod naming;
 mod neighbours;
+mod reporting;
 mod serving;
 mod taking_over;
 

@@ -47,7 +47,9 @@ fn hold_back(rig: &mut Rig, group: &str) -> Effect {
         .plan_once()
         .into_iter()
         .partition(|effect| effect.step.writes_plan() && effect.group.to_string() == group);
-    others.into_iter().for_each(|effect| rig.perform(effect));
+    for effect in others {
+        rig.perform(effect);
+    }
     assert_eq!(held.len(), 1, "{held:?}");
     held.remove(0)
 }
@@ -118,4 +120,133 @@ fn a_plan_without_an_answer_keeps_its_addresses_until_it_can_no_longer_be_writte
     rig.uptime += Duration::from_mins(1);
     carry_out(&mut rig);
     assert_eq!((has(&rig, A), has(&rig, B)), (false, true));
+}
+
+/// The router IDs that the status of a group has, sorted.
+fn ids(rig: &Rig, group: &str) -> Vec<i64> {
+    let ids = rig.status(group)["routerIDs"].as_object().cloned().unwrap_or_default();
+    let mut ids: Vec<_> = ids.values().map(|id| id.as_i64().unwrap()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Status and reason of `Degraded`, and its message.
+fn degraded(rig: &Rig, group: &str) -> (String, String) {
+    let status = rig.status(group);
+    let all = status["conditions"].as_array().unwrap();
+    let found = all.iter().find(|one| one["type"] == "Degraded").unwrap();
+    let text = |field: &str| found[field].as_str().unwrap_or_default();
+    (format!("{} {}", text("status"), text("reason")), text("message").to_owned())
+}
+
+/// Two groups, each on nodes of its own.
+fn apart(first: &Value, second: &Value) -> Rig {
+    let mut rig = Rig::new();
+    rig.node("m1", &json!({ "inner": "yes" }), "192.0.2.11");
+    rig.group_named("a", first);
+    rig.settle();
+    let mut second = second.clone();
+    second["nodeSelector"] = json!({ "inner": "yes", "edge": null });
+    rig.group_named("b", &second);
+    rig.settle();
+    rig
+}
+
+/// Lets both groups have a node in common.
+fn join(rig: &mut Rig) {
+    rig.node("m1", &json!({ "edge": "yes", "inner": "yes" }), "192.0.2.11");
+}
+
+#[test]
+fn the_router_ids_of_a_group_that_became_invalid_are_given_to_no_neighbour() {
+    let mut rig = Rig::new();
+    rig.group_named("a", &json!({ "vrrp": { "slots": 2 } }));
+    rig.settle();
+    rig.patch("keepalivedgroups", A, &json!({ "spec": { "interface": "{" } }));
+    rig.settle();
+    rig.group_named("b", &json!({}));
+    rig.balancer("web", &["192.0.2.50"]);
+    asks(&mut rig, B);
+    rig.settle();
+    assert_eq!((ids(&rig, A), ids(&rig, B)), (vec![1, 2], vec![3]));
+}
+
+#[test]
+fn a_router_id_that_nodes_still_use_is_given_to_no_neighbour() {
+    let mut rig = Rig::new();
+    rig.group_named("a", &json!({}));
+    rig.group_named("b", &json!({}));
+    rig.balancer("web", &["192.0.2.50"]);
+    asks(&mut rig, A);
+    rig.settle();
+    assert_eq!(ids(&rig, A), [1]);
+    rig.remove("services", "shop/web");
+    // The status is without the ID, and the plan still has it.
+    rig.step();
+    let write = hold_back(&mut rig, A);
+    assert_eq!(ids(&rig, A), Vec::<i64>::new());
+    rig.balancer("other", &["192.0.2.51"]);
+    rig.annotate("other", &json!({ "keepalivedgroup": B }));
+    rig.step();
+    rig.step();
+    assert_eq!(ids(&rig, B), [2]);
+    rig.perform(write);
+    rig.settle();
+    assert_eq!(ids(&rig, B), [2]);
+}
+
+#[test]
+fn a_group_of_slots_gets_ids_that_no_group_of_the_cluster_has_while_such_are_left() {
+    let slots =
+        |last: u8| json!({ "vrrp": { "slots": 3, "routerIDs": { "first": 1, "last": last } } });
+    let rig = apart(&slots(9), &slots(5));
+    assert_eq!((ids(&rig, A), ids(&rig, B)), (vec![1, 2, 3], vec![1, 4, 5]));
+    // Groups as keepalived-operator had them count from 1.
+    let mut rig = apart(&slots(9), &json!({}));
+    rig.balancer("web", &["192.0.2.50"]);
+    asks(&mut rig, B);
+    rig.settle();
+    assert_eq!(ids(&rig, B), [1]);
+}
+
+#[test]
+fn groups_that_come_to_share_a_node_do_not_keep_the_same_ids() {
+    let few = json!({ "vrrp": { "slots": 2, "routerIDs": { "first": 1, "last": 2 } } });
+    let mut rig = apart(&few, &few);
+    assert_eq!((ids(&rig, A), ids(&rig, B)), (vec![1, 2], vec![1, 2]));
+    join(&mut rig);
+    rig.settle();
+    // No other ID is left.
+    assert_eq!((ids(&rig, A), ids(&rig, B)), (vec![1, 2], vec![1, 2]));
+    for (group, other) in [(A, B), (B, A)] {
+        let (state, message) = degraded(&rig, group);
+        assert_eq!(state, "True RouterIDsShared");
+        assert!(message.contains(&format!("1, 2 of {other}")), "{message}");
+    }
+    let more = json!({ "spec": { "vrrp": { "routerIDs": { "last": 9 } } } });
+    rig.patch("keepalivedgroups", B, &more);
+    rig.settle();
+    assert_eq!((ids(&rig, A), ids(&rig, B)), (vec![1, 2], vec![3, 4]));
+    for group in [A, B] {
+        assert_eq!(degraded(&rig, group).0, "False AsExpected");
+    }
+}
+
+#[test]
+fn of_groups_as_the_original_had_them_both_keep_their_ids_and_say_so() {
+    let mut rig = apart(&json!({}), &json!({}));
+    rig.balancer("web", &["192.0.2.50"]);
+    asks(&mut rig, A);
+    rig.balancer("other", &["192.0.2.51"]);
+    rig.annotate("other", &json!({ "keepalivedgroup": B }));
+    rig.settle();
+    join(&mut rig);
+    rig.settle();
+    assert_eq!((ids(&rig, A), ids(&rig, B)), (vec![1], vec![1]));
+    assert_eq!(degraded(&rig, A).0, "True RouterIDsShared");
+    // What the message says helps.
+    rig.patch("keepalivedgroups", B, &json!({ "spec": { "blacklistRouterIDs": [1] } }));
+    rig.settle();
+    assert_eq!((ids(&rig, A), ids(&rig, B)), (vec![1], vec![2]));
+    assert_eq!(degraded(&rig, A).0, "False AsExpected");
 }
