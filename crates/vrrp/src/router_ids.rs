@@ -17,6 +17,11 @@ pub struct Ids {
     /// Not these either, which groups with a node in common have: an instance that has one keeps it, since a
     /// new id would interrupt it.
     pub elsewhere: BTreeSet<u8>,
+    /// Those of them that an instance gives up as long as another id is left.
+    pub yielded: BTreeSet<u8>,
+    /// These only when no other id is left: groups without a node in common have them, and may be on the same
+    /// network.
+    pub distant: BTreeSet<u8>,
 }
 
 /// The ids of a group's instances.
@@ -28,7 +33,8 @@ pub struct Assignment {
     pub without: Vec<String>,
 }
 
-/// Gives each wanted instance its id: the one it has, or else the lowest free one, in the order of names.
+/// Gives each wanted instance its id: the one it has, or else the lowest free one, in the order of names. Instances
+/// that have none go before those that are to give theirs up.
 pub fn assign(existing: &BTreeMap<String, u8>, wanted: &BTreeSet<String>, ids: &Ids) -> Assignment {
     let mut taken = BTreeSet::new();
     let mut kept = BTreeMap::new();
@@ -45,7 +51,10 @@ pub fn assign(existing: &BTreeMap<String, u8>, wanted: &BTreeSet<String>, ids: &
             && !ids.elsewhere.contains(id)
             && !taken.contains(id)
     };
-    let mut free: Vec<_> = ids.range.clone().filter(is_free).rev().collect();
+    let free = ids.range.clone().filter(is_free).rev();
+    let (mut free, near): (Vec<_>, Vec<_>) = free.partition(|id| ids.distant.contains(id));
+    // The last one is given first.
+    free.extend(near);
     let mut assignment = Assignment { ids: kept, without: Vec::new() };
     for name in wanted {
         if assignment.ids.contains_key(name) {
@@ -55,6 +64,9 @@ pub fn assign(existing: &BTreeMap<String, u8>, wanted: &BTreeSet<String>, ids: &
             Some(id) => drop(assignment.ids.insert(name.clone(), id)),
             None => assignment.without.push(name.clone()),
         }
+    }
+    for id in assignment.ids.values_mut().filter(|id| ids.yielded.contains(id)) {
+        *id = free.pop().unwrap_or(*id);
     }
     assignment
 }
@@ -77,7 +89,42 @@ mod tests {
 
     fn from(range: RangeInclusive<u8>, forbidden: &[u8], elsewhere: &[u8]) -> Ids {
         let set = |ids: &[u8]| ids.iter().copied().collect();
-        Ids { range, forbidden: set(forbidden), elsewhere: set(elsewhere) }
+        let (yielded, distant) = (BTreeSet::new(), BTreeSet::new());
+        Ids { range, forbidden: set(forbidden), elsewhere: set(elsewhere), yielded, distant }
+    }
+
+    #[test]
+    fn ids_of_distant_groups_are_given_last_and_yielded_ones_only_for_others() {
+        let set = |ids: &[u8]| ids.iter().copied().collect::<BTreeSet<_>>();
+        for (case, existing, wanted, range, expected) in [
+            ("others first", map(&[]), names(&["a", "b"]), 1..=9, map(&[("a", 5), ("b", 6)])),
+            (
+                "then distant ones",
+                map(&[]),
+                names(&["a", "b", "c"]),
+                1..=6,
+                map(&[("a", 5), ("b", 6), ("c", 3)]),
+            ),
+            (
+                "a yielded id moves, a distant one stays",
+                map(&[("a", 1), ("b", 4)]),
+                names(&["a", "b"]),
+                1..=9,
+                map(&[("a", 5), ("b", 4)]),
+            ),
+            (
+                "newcomers go first, and without a free id nothing moves",
+                map(&[("a", 1), ("b", 3), ("c", 4), ("d", 5)]),
+                names(&["a", "b", "c", "d", "e"]),
+                1..=6,
+                map(&[("a", 1), ("b", 3), ("c", 4), ("d", 5), ("e", 6)]),
+            ),
+        ] {
+            let ids =
+                Ids { yielded: set(&[1]), distant: set(&[3, 4]), ..from(range, &[], &[1, 2]) };
+            let found = assign(&existing, &wanted, &ids);
+            assert_eq!((found.ids, found.without.len()), (expected, 0), "{case}");
+        }
     }
 
     #[test]
@@ -161,9 +208,13 @@ mod tests {
             wanted in btree_set("[a-f]", 0..6),
             forbidden in btree_set(0..8_u8, 0..4),
             elsewhere in btree_set(0..8_u8, 0..4),
+            yielded in btree_set(0..8_u8, 0..2),
+            distant in btree_set(0..8_u8, 0..4),
             range in (0..8_u8, 0..8_u8),
         ) {
-            let ids = Ids { range: range.0..=range.1, forbidden: forbidden.clone(), elsewhere };
+            let yielded = elsewhere.intersection(&yielded).copied().collect();
+            let range = range.0..=range.1;
+            let ids = Ids { range, forbidden: forbidden.clone(), elsewhere, yielded, distant };
             let found = assign(&existing, &wanted, &ids);
             let distinct: BTreeSet<_> = found.ids.values().copied().collect();
             prop_assert_eq!(distinct.len(), found.ids.len());

@@ -44,6 +44,8 @@ pub enum Obstacle {
     TooManyInstances(GroupName, String, usize),
     /// The group carries as many addresses as its advert interval allows.
     TooManyAddresses(GroupName, usize),
+    /// The group carries so many addresses that its plan has no room for more.
+    GroupFull(GroupName, usize),
     /// No node has applied this generation, which is the first with the address.
     NotApplied(GroupName, i64),
     /// No node of the group holds the address.
@@ -73,6 +75,7 @@ impl Obstacle {
             | Self::NoRouterId(_)
             | Self::TooManyInstances(..)
             | Self::TooManyAddresses(..)
+            | Self::GroupFull(..)
             | Self::NotApplied(..) => NotAnnounced::NotApplied,
             Self::NoHolder(..) | Self::NoReadyPod(_) => NotAnnounced::NoHolder,
             Self::HolderSilent(..) => NotAnnounced::HolderSilent,
@@ -99,6 +102,7 @@ impl Obstacle {
             | Self::NoRouterId(_)
             | Self::TooManyInstances(..)
             | Self::TooManyAddresses(..)
+            | Self::GroupFull(..)
             | Self::NotApplied(..)
             | Self::NoReadyPod(_) => None,
         }
@@ -130,6 +134,7 @@ impl Obstacle {
             Self::TooManyAddresses(..) => {
                 "Set `vrrp.advertInterval` of the group to 100ms or more, or name another group.".into()
             }
+            Self::GroupFull(..) => "Name another group.".into(),
             Self::NotApplied(..) => {
                 "Wait a moment; if nothing changes, look at `nodes` in the group's status.".into()
             }
@@ -185,6 +190,9 @@ impl fmt::Display for Obstacle {
             ),
             Self::TooManyAddresses(group, most) => {
                 write!(f, "{group} carries {most} addresses, as many as its advertInterval allows")
+            }
+            Self::GroupFull(group, count) => {
+                write!(f, "{group} carries {count} addresses, and its plan has no room for more")
             }
             Self::NotApplied(group, generation) => {
                 write!(f, "no node of {group} runs generation {generation} yet")

@@ -12,8 +12,6 @@ use landfall_ipam::AddrSet;
 
 use crate::{problem::Problem, verbatim::Lines};
 
-/// Shorter adverts leave no time to announce more than [`MOST_AT_SHORT_ADVERTS`] addresses.
-const SHORT_ADVERTS: Duration = Duration::from_millis(100);
 const MOST_AT_SHORT_ADVERTS: usize = 1000;
 /// All router IDs that there are.
 pub(super) const ROUTER_IDS: RangeInclusive<u8> = 1..=255;
@@ -88,9 +86,12 @@ pub struct Slots {
 }
 
 impl Slots {
+    /// Shorter adverts leave no time to announce more than [`Self::most_addresses`].
+    pub const SHORT_ADVERTS: Duration = Duration::from_millis(100);
+
     /// How many addresses there may be, if that is limited.
     pub fn most_addresses(&self) -> Option<usize> {
-        (self.advert_interval < SHORT_ADVERTS).then_some(MOST_AT_SHORT_ADVERTS)
+        (self.advert_interval < Self::SHORT_ADVERTS).then_some(MOST_AT_SHORT_ADVERTS)
     }
 }
 

@@ -13,7 +13,7 @@ use landfall_api::{
 };
 use serde_json::Value;
 
-use crate::object::{ObjectKey, Version, uid};
+use crate::object::{ObjectKey, Version, created, uid};
 
 /// A keepalived group.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +22,7 @@ pub(crate) struct GroupView {
     pub uid: Arc<str>,
     pub version: Version,
     pub generation: i64,
+    pub created: Timestamp,
     pub deleting: bool,
     /// Its settings, or what is wrong with them.
     pub settings: Result<Box<GroupSettings>, Vec<Problem>>,
@@ -45,6 +46,7 @@ pub(crate) fn read(object: DeserializeGuard<KeepalivedGroup>) -> GroupView {
         uid: uid(&metadata),
         version: Version::of(&metadata),
         generation: metadata.generation.unwrap_or_default(),
+        created: created(&metadata),
         deleting: metadata.deletion_timestamp.is_some(),
         settings,
         status: Box::new(status),

@@ -8,7 +8,7 @@ use std::{
 use landfall_api::{
     GroupName, GroupSettings,
     announce::Obstacle,
-    keepalived_group::{Device, Layout},
+    keepalived_group::{Device, Layout, Slots},
     verbatim::Lines,
 };
 use landfall_vrrp::{
@@ -23,8 +23,12 @@ use super::{
     judge::Memory,
     members::{Announced, Members, Wishes, World},
     membership::{Membership, Moving},
+    neighbours::Neighbours,
 };
-use crate::{cluster::keepalived::GroupView, object::ObjectKey};
+use crate::{
+    cluster::{keepalived::GroupView, node::NodeView},
+    object::ObjectKey,
+};
 
 /// The interval of the classic layout.
 const CLASSIC_ADVERT_MILLIS: u32 = 1000;
@@ -47,6 +51,12 @@ pub(super) struct Decision {
     pub obstacles: BTreeMap<ObjectKey, Vec<Obstacle>>,
     /// Instances for which no router id is left.
     pub without_id: Vec<String>,
+    /// Router ids that groups with a node in common have as well, by group.
+    pub shared_ids: BTreeMap<ObjectKey, BTreeSet<u8>>,
+    /// The time between two adverts that is kept because so many addresses need it, and how many there are.
+    pub kept_interval: Option<(u32, usize)>,
+    /// Whether addresses are refused because the plan has no room for them.
+    pub full: bool,
     /// Nodes that hold up a change of an instance's form.
     pub silent: BTreeSet<String>,
     /// Whether addresses wait until other instances or groups have let them go.
@@ -69,13 +79,15 @@ pub(super) struct Known<'a> {
     pub file: Option<&'a str>,
     /// The name of the password in use.
     pub password: Option<&'a str>,
-    /// Router ids of groups that have a node in common with this one.
-    pub elsewhere: BTreeSet<u8>,
+    /// Router ids of other groups.
+    pub neighbours: Neighbours,
     pub nodes: change::Nodes<'a>,
     /// Addresses that nodes of other groups may still hold.
     pub others_hold: BTreeSet<IpAddr>,
     /// Groups whose Secret has no password.
     pub without_password: BTreeSet<ObjectKey>,
+    /// Whether the plan has no room for more addresses than it has.
+    pub full: bool,
 }
 
 /// Decides what a group should be.
@@ -84,10 +96,14 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
     let Members { announced, mut obstacles, winners, elsewhere } =
         world.members(wishes, &known.view.key, memory);
     let nodes = nodes_of(world, known.settings);
-    let settings = layout_settings(known);
+    let mut settings = layout_settings(known);
     let mut members: Vec<_> =
         announced.iter().map(|announced| member(world, announced, &nodes)).collect();
     let mut announced = announced;
+    let kept_interval = kept_interval(known, &members);
+    if let Some((millis, _)) = kept_interval {
+        settings.advert_millis = millis;
+    }
     let existing = known.view.status.router_ids.iter();
     let existing = existing.filter_map(|(name, id)| Some((name.clone(), u8::try_from(*id).ok()?)));
     let existing: BTreeMap<_, _> = existing.collect();
@@ -104,7 +120,9 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
             Layout::Slots(slots) => slots.router_ids.clone(),
         },
         forbidden: known.settings.excluded_router_ids.clone(),
-        elsewhere: known.elsewhere.clone(),
+        elsewhere: known.neighbours.near.clone(),
+        yielded: known.neighbours.yielded.clone(),
+        distant: known.neighbours.distant.clone(),
     };
     let mut names = layout::names(&settings, &members);
     names.extend(
@@ -161,16 +179,18 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
         Plan { leaving, joining, departing, ..guarded.plan }
     });
     let (ids, without_id) = (assigned.ids, assigned.without);
-    let lingering = others.lingering();
     Decision {
+        shared_ids: known.neighbours.shared(&ids),
         ids,
         plan,
         announced,
         obstacles,
         without_id,
+        kept_interval,
+        full: known.full,
         silent,
         waits,
-        lingering,
+        lingering: others.lingering(),
         winners,
         elsewhere,
     }
@@ -204,16 +224,18 @@ fn name(known: &Known<'_>) -> Option<GroupName> {
 }
 
 /// The nodes of a group. One that an administrator declared dead is none of them.
-pub(super) fn nodes_of(world: World<'_>, settings: &GroupSettings) -> Vec<Node> {
+fn nodes_of(world: World<'_>, settings: &GroupSettings) -> Vec<Node> {
     let names = world.cluster.nodes.keys();
     let views = names.filter_map(|name| Some((name, world.cluster.nodes.get(name)?)));
-    let is_selected = |labels: &BTreeMap<String, String>| {
-        settings.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
-    };
-    let chosen = views.filter(|(_, view)| !view.out_of_service && is_selected(&view.labels));
+    let chosen = views.filter(|(_, view)| is_selected(settings, view));
     chosen
         .map(|(name, view)| Node { name: name.clone(), addresses: view.internal.clone() })
         .collect()
+}
+
+pub(super) fn is_selected(settings: &GroupSettings, node: &NodeView) -> bool {
+    let mut labels = settings.node_selector.iter();
+    !node.out_of_service && labels.all(|(key, value)| node.labels.get(key) == Some(value))
 }
 
 fn layout_settings(known: &Known<'_>) -> Settings {
@@ -309,24 +331,46 @@ fn limit_own(
     }
 }
 
-/// Drops what a group with short adverts cannot carry: the youngest names go first.
+/// The time between two adverts that instances keep, if they carry more addresses than the group's own time allows,
+/// and how many they carry.
+fn kept_interval(known: &Known<'_>, members: &[Member]) -> Option<(u32, usize)> {
+    let Layout::Slots(slots) = &known.settings.layout else { return None };
+    let most = slots.most_addresses()?;
+    let carried = carried(known);
+    let addresses = members.iter().flat_map(|member| &member.addresses);
+    let count = addresses.filter(|one| carried.contains(one)).count();
+    let running = known.plan.iter().flat_map(|plan| &plan.instances);
+    let millis = running.map(|instance| instance.form.advert_millis).max()?;
+    let shortest = u32::try_from(Slots::SHORT_ADVERTS.as_millis()).unwrap_or(u32::MAX);
+    (count > most).then_some((millis.max(shortest), count))
+}
+
+/// The addresses of Services that the present plan has.
+fn carried(known: &Known<'_>) -> BTreeSet<IpAddr> {
+    known.plan.iter().flat_map(|plan| &plan.instances).flat_map(Instance::served).collect()
+}
+
+/// Drops what a group with short adverts, or with a plan that is full, cannot carry: the youngest names go first.
 fn limit(
     known: &Known<'_>,
     announced: &mut [Announced],
     members: &mut [Member],
     obstacles: &mut BTreeMap<ObjectKey, Vec<Obstacle>>,
 ) {
-    let Layout::Slots(slots) = &known.settings.layout else { return };
-    let (Some(most), Some(name)) = (slots.most_addresses(), name(known)) else { return };
-    let carried: BTreeSet<IpAddr> =
-        known.plan.iter().flat_map(|plan| &plan.instances).flat_map(Instance::served).collect();
-    let mut room = most.saturating_sub(
-        members
-            .iter()
-            .flat_map(|member| &member.addresses)
-            .filter(|one| carried.contains(one))
-            .count(),
-    );
+    let Some(name) = name(known) else { return };
+    let carried = carried(known);
+    let addresses = members.iter().flat_map(|member| &member.addresses);
+    let count = addresses.filter(|one| carried.contains(one)).count();
+    let most = match &known.settings.layout {
+        Layout::Slots(slots) => slots.most_addresses(),
+        Layout::PerService => None,
+    };
+    let (most, obstacle) = match most {
+        _ if known.full => (count, Obstacle::GroupFull(name, count)),
+        Some(most) => (most, Obstacle::TooManyAddresses(name, most)),
+        None => return,
+    };
+    let mut room = most.saturating_sub(count);
     for (announced, member) in announced.iter_mut().zip(members) {
         let before = member.addresses.len();
         member.addresses.retain(|address| {
@@ -339,7 +383,7 @@ fn limit(
         if member.addresses.len() < before {
             announced.addresses.clone_from(&member.addresses);
             let found = obstacles.entry(announced.service.clone()).or_default();
-            found.push(Obstacle::TooManyAddresses(name.clone(), most));
+            found.push(obstacle.clone());
         }
     }
 }
@@ -377,7 +421,9 @@ fn plan(known: &Known<'_>, nodes: Vec<Node>, instances: Vec<Instance>) -> Plan {
             (named.unwrap_or_else(|| BY_ROUTE.to_owned()), Some(*address))
         }
     };
-    let own = known.settings.devices.iter().filter_map(|(node, device)| match device {
+    let is_own = |node: &String| nodes.iter().any(|own| own.name == *node);
+    let devices = known.settings.devices.iter().filter(|(node, _)| is_own(node));
+    let own = devices.filter_map(|(node, device)| match device {
         Device::Named(name) => Some((node.clone(), name.clone())),
         Device::Towards(_) => None,
     });
@@ -392,6 +438,7 @@ fn plan(known: &Known<'_>, nodes: Vec<Node>, instances: Vec<Instance>) -> Plan {
             .settings
             .password
             .as_ref()
+            .filter(|_| known.password.is_some())
             .map(|from| PasswordFrom { secret: from.secret.clone(), key: from.key.clone() }),
         global_lines: known.settings.lines.of_agents().map(ToString::to_string).collect(),
         nodes,

@@ -89,6 +89,22 @@ impl Step {
     }
 }
 
+impl Step {
+    /// Whether it writes the plan of the group.
+    pub(super) const fn writes_plan(&self) -> bool {
+        match self {
+            Self::Create { child } | Self::Align { child, .. } => {
+                matches!(child.kind, ChildKind::ConfigMap)
+            }
+            Self::Status { .. }
+            | Self::LookAtSecret { .. }
+            | Self::LookAt { .. }
+            | Self::FindLeftovers
+            | Self::Remove { .. } => false,
+        }
+    }
+}
+
 impl Part {
     pub(super) fn of(child: &Child) -> Self {
         Self::Child(child.kind, child.key.clone())

@@ -3,15 +3,21 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use landfall_api::verbatim::Lines;
+use landfall_api::{GroupSettings, keepalived_group::Layout};
 use landfall_vrrp::{Plan, conf, render};
+
+/// The first line of a file without the instances that there are.
+const SHORT: &str = "# Each node has a file of its own, made from plan.json.\n";
 
 /// The text to put there; `found` is the present one. While pods of the replaced operator may read it, it changes
 /// only if addresses do: each change is a reload on every node. Unlike the files of nodes it has the lines of the
 /// group that have no effect there, except those about scripts.
+///
+/// With slots it has no instances once no pod of the replaced operator is left: thousands of addresses would fill the
+/// `ConfigMap` a second time.
 pub(super) fn text(
     plan: &Plan,
-    lines: &Lines,
+    settings: &GroupSettings,
     found: Option<&str>,
     is_read_by_others: bool,
 ) -> String {
@@ -22,13 +28,16 @@ pub(super) fn text(
         return text.to_owned();
     }
     let password = instances.iter().find_map(|instance| instance.password.as_deref());
-    let global_lines = lines.iter().filter(|line| !line.keyword.name.contains("script"));
+    let global_lines = settings.lines.iter().filter(|line| !line.keyword.name.contains("script"));
     let global_lines = global_lines.map(ToString::to_string).collect();
-    let plan = Plan { global_lines, ..plan.clone() };
+    let is_short = !is_read_by_others && matches!(settings.layout, Layout::Slots(_));
+    let instances = if is_short { Vec::new() } else { plan.instances.clone() };
+    let plan = Plan { global_lines, instances, ..plan.clone() };
     // Without a usable password the file cannot be written for others; nodes of our own do not read it.
-    render::render_for_all(&plan, password)
+    let text = render::render_for_all(&plan, password)
         .or_else(|_| render::render_for_all(&plan, None))
-        .unwrap_or_default()
+        .unwrap_or_default();
+    if is_short { format!("{SHORT}{text}") } else { text }
 }
 
 fn has_same_addresses(plan: &Plan, found: &[conf::FoundInstance]) -> bool {

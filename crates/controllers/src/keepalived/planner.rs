@@ -7,7 +7,6 @@ use std::{
 };
 
 use landfall_api::announce::Obstacle;
-use landfall_vrrp::Instance;
 
 use super::{
     adopt,
@@ -17,14 +16,19 @@ use super::{
     found::{self, found},
     leftovers::Leftovers,
     members::{Wishes, World},
+    neighbours::Neighbours,
     notices::Notices,
     password::Password,
-    round::{Others, Progress, Round},
+    progress::Progress,
+    round::{Others, Round},
     telling::Telling,
 };
 use crate::{
     call::Failure,
-    cluster::{Change, Cluster, Kind, keepalived::ChildKind},
+    cluster::{
+        Change, Cluster, Kind,
+        keepalived::{ChildKind, GroupView},
+    },
     engine::{self, Lent, Now, Plan as Out, Report},
     ledger::{Change as LedgerChange, Claim, Ledger, Reader},
     object::ObjectKey,
@@ -45,6 +49,8 @@ pub(super) struct Planner {
     departed: BTreeMap<IpAddr, Duration>,
     /// Which node carries which address, to be told to the ledger.
     places: Vec<(IpAddr, Option<String>)>,
+    /// Whether claims may name a node for addresses that no group announces any longer.
+    places_are_unsure: bool,
     telling: Telling,
     notices: Notices,
     leftovers: Leftovers,
@@ -61,6 +67,7 @@ impl Planner {
             progress: BTreeMap::new(),
             departed: BTreeMap::new(),
             places: Vec::new(),
+            places_are_unsure: true,
             telling: Telling::default(),
             notices: Notices::default(),
             leftovers: Leftovers::default(),
@@ -77,21 +84,17 @@ impl Planner {
         self.services.extend(cluster.services.keys().cloned());
     }
 
-    /// What is remembered of other groups.
-    fn others(&self, group: &ObjectKey, now: Now) -> Others {
-        let others = || self.progress.iter().filter(|(key, _)| *key != group);
-        let held = others().flat_map(|(_, progress)| {
-            let instances = progress.plan.iter().flat_map(|plan| &plan.instances);
-            instances.flat_map(Instance::may_be_held).chain(progress.leaving.iter().copied())
-        });
+    /// Addresses that nodes of all groups, but for one whose progress is set aside, may hold.
+    fn held_by_others(&self, now: Now) -> BTreeSet<IpAddr> {
+        let held = self.progress.values().flat_map(Progress::may_hold);
         let departed = self.departed.iter().filter(|(_, until)| **until > now.uptime);
-        let given = others().map(|(key, progress)| (key.clone(), progress.router_ids.clone()));
-        let without = others().filter(|(_, progress)| progress.lacks_password());
-        Others {
-            hold: held.chain(departed.map(|(address, _)| *address)).collect(),
-            router_ids: given.collect(),
-            without_password: without.map(|(key, _)| key.clone()).collect(),
-        }
+        held.chain(departed.map(|(address, _)| *address)).collect()
+    }
+
+    /// Groups whose Secret has no password.
+    fn without_password(&self) -> BTreeSet<ObjectKey> {
+        let without = self.progress.iter().filter(|(_, progress)| progress.lacks_password());
+        without.map(|(key, _)| key.clone()).collect()
     }
 
     fn decide_group(&mut self, world: World<'_>, key: &ObjectKey, now: Now, out: &mut Out<Effect>) {
@@ -100,11 +103,15 @@ impl Planner {
             self.group_left(key, now);
             return;
         };
-        let others = self.others(key, now);
-        let progress = self.progress.entry(key.clone()).or_default();
+        let mut progress = self.progress.remove(key).unwrap_or_default();
+        let others = Others {
+            hold: self.held_by_others(now),
+            without_password: self.without_password(),
+            neighbours: Neighbours::of(world, view, &progress, &self.progress),
+        };
         progress.due = None;
         let mut round = Round {
-            progress,
+            progress: &mut progress,
             world,
             view,
             now,
@@ -113,11 +120,11 @@ impl Planner {
             places: Vec::new(),
             lets_go: false,
         };
-        round.remember_plan();
+        round.time_steps();
         let mut decision = None;
         let mut password = Password::NotUsed;
         if let Ok(settings) = &view.settings {
-            password = round.password(settings.password.as_ref());
+            password = round.password(settings);
             if !matches!(password, Password::Unknown | Password::Missing) {
                 let decided = round.decide(&self.wishes, settings, &password, others);
                 round.carry_out(&decided, settings, &self.pods);
@@ -129,6 +136,12 @@ impl Planner {
         if password != Password::Unknown || !is_asked {
             round.tell(&password, decision.as_ref());
         }
+        round.progress.announced = match &decision {
+            Some(decision) => {
+                decision.announced.iter().flat_map(|one| &one.addresses).copied().collect()
+            }
+            None => round.progress.may_hold().collect(),
+        };
         let lets_go = std::mem::take(&mut round.lets_go);
         self.places.append(&mut round.places);
         let departed = self.departed.values().filter(|until| **until > now.uptime).min().copied();
@@ -141,6 +154,7 @@ impl Planner {
             let plan = progress.plan.as_ref();
             found(world, &self.wishes, &found::Known { view, plan, decision: decision.as_ref() })
         };
+        self.progress.insert(key.clone(), progress);
         self.telling.heard(key, found);
         if lets_go {
             self.wake_waiting();
@@ -152,12 +166,34 @@ impl Planner {
         self.telling.heard(key, BTreeMap::new());
         self.departed.retain(|_, until| *until > now.uptime);
         let Some(progress) = self.progress.remove(key) else { return };
-        let instances = progress.plan.iter().flat_map(|plan| &plan.instances);
         let until = now.uptime.saturating_add(PATIENCE);
-        self.departed
-            .extend(instances.flat_map(Instance::may_be_held).map(|address| (address, until)));
+        self.departed.extend(progress.may_hold().map(|address| (address, until)));
         self.places.extend(progress.placed.into_iter().map(|address| (address, None)));
         self.wake_waiting();
+    }
+
+    /// Reads the plans of all groups that are about to be decided. After a start or a change of the leader, only the
+    /// plan of a group shows that its nodes hold an address that another group is to have.
+    fn read_plans(&mut self, cluster: &Cluster) {
+        let mut lets_go = false;
+        for key in self.dirty.iter().filter(|key| cluster.keepalived_groups.get(key).is_some()) {
+            let map = cluster.child(ChildKind::ConfigMap, key);
+            lets_go |= self.progress.entry(key.clone()).or_default().read_plan(map);
+        }
+        if lets_go {
+            self.wake_waiting();
+        }
+    }
+
+    /// No node carries the addresses that no group announces. A group or a Service may have gone while no operator ran.
+    fn clear_places(&mut self, ledger: &Ledger) {
+        let announced = self.progress.values().flat_map(|progress| &progress.announced);
+        let announced: BTreeSet<_> = announced.collect();
+        let placed = ledger.claims().filter(|claim| {
+            let is_left = claim.is_of_services() && !announced.contains(&claim.addr);
+            claim.node.is_some() && is_left
+        });
+        self.places.extend(placed.map(|claim| (claim.addr, None)));
     }
 
     /// Groups whose addresses wait for other groups are decided about again.
@@ -233,11 +269,13 @@ impl engine::Planner for Planner {
                 if new.is_none() {
                     self.leftovers.group_is_gone(key);
                 }
-                // Other groups use other router ids, and have the addresses that this one does not announce.
-                let is_same = matches!((old, new), (Some(old), Some(new)) if old.settings == new.settings
-                    && old.deleting == new.deleting
-                    && old.status.router_ids == new.status.router_ids);
-                if !is_same {
+                let is_same = |new: &GroupView, old: &GroupView| {
+                    new.status.router_ids == old.status.router_ids
+                        && new.settings == old.settings
+                        && new.deleting == old.deleting
+                };
+                // Its router ids and its nodes concern other groups.
+                if !new.zip(old.as_deref()).is_some_and(|(new, old)| is_same(new, old)) {
                     self.wake_groups(lent.cluster);
                 }
                 self.wake_waiting();
@@ -302,12 +340,26 @@ impl engine::Planner for Planner {
         self.dirty.insert(group.clone());
         let Some(progress) = self.progress.get_mut(&group) else { return };
         progress.in_flight.remove(&part);
+        let failed = result.as_ref().err().filter(|_| step.writes_plan());
+        let lets_go = failed.is_some();
+        if let Some(failure) = failed {
+            progress.plan_failed(failure, now);
+        }
         match (step, result) {
             (Step::LookAt { child }, Ok(Answer::Found(found))) => {
                 let group = cluster.keepalived_groups.get(&group);
                 progress.found(group, &child, found.map(|found| *found), now);
             }
-            (_, Ok(answer)) => {
+            // It waits for the later version, however many there are before it is written.
+            (Step::Status { version, .. }, Err(Failure::Conflict)) => {
+                progress.events.clear();
+                progress.outdated = Some(version);
+                progress.status_at = None;
+            }
+            (step, Ok(answer)) => {
+                if let Step::Status { .. } = step {
+                    out.events.append(&mut progress.events);
+                }
                 progress.setbacks.remove(&part);
                 progress.hidden.remove(&part);
                 if let Answer::Secret(name) = answer {
@@ -322,11 +374,17 @@ impl engine::Planner for Planner {
             (Step::Create { .. }, Err(Failure::Exists)) => {
                 progress.hidden.insert(part, adopt::Hidden::Unseen);
             }
-            (_, Err(failure)) => {
+            (step, Err(failure)) => {
+                if let Step::Status { .. } = step {
+                    progress.events.clear();
+                }
                 progress.hidden.remove(&part);
                 let message = failure.refusal().map(str::to_owned);
                 progress.set_back(part, failure.asked_to_wait(), message, now);
             }
+        }
+        if lets_go {
+            self.wake_waiting();
         }
     }
 
@@ -335,6 +393,7 @@ impl engine::Planner for Planner {
         lent.announcements.forget_all();
         self.telling.say_again();
         self.leftovers.look_everywhere();
+        self.places_are_unsure = true;
         self.wake_services(lent.cluster);
         self.wake_groups(lent.cluster);
     }
@@ -357,8 +416,12 @@ impl engine::Planner for Planner {
                 self.dirty.insert(key.clone());
             }
         }
+        self.read_plans(cluster);
         while let Some(key) = self.dirty.pop_first() {
             self.decide_group(world, &key, now, out);
+        }
+        if std::mem::take(&mut self.places_are_unsure) {
+            self.clear_places(ledger);
         }
         self.leftovers.plan(cluster, now, out);
         self.telling.tell(world, announcements, now, out);

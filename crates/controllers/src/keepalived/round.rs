@@ -1,42 +1,38 @@
 //! One decision about one group, and the calls that bring the group in line with it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
-use landfall_api::{
-    GroupSettings, KeepalivedGroup,
-    keepalived_group::{AnnouncedAddress, PasswordSource},
-};
-use landfall_vrrp::Plan;
+use landfall_api::{GroupSettings, KeepalivedGroup, keepalived_group::AnnouncedAddress};
+use landfall_vrrp::{Node, Plan};
 use serde_json::{Map, Value, json};
 
 use super::{
-    adopt::{self, Hidden, is_of, taken},
+    adopt::{Hidden, is_of, taken},
     change::{Nodes, PATIENCE},
     children::{self, Child, Pods},
-    decide::{Decision, Known, decide, nodes_of},
+    decide::{Decision, Known, decide},
     effect::{Effect, Part, Step},
     file,
     members::{Wishes, World},
     moves::moves,
-    password::Password,
+    neighbours::Neighbours,
+    password::{self, Password},
+    progress::Progress,
     status::{self, Situation, Summary},
 };
 use crate::{
-    backoff::Backoff,
-    cluster::keepalived::{ChildKind, ChildView, GroupView},
+    cluster::keepalived::{ChildKind, GroupView},
     engine::{Now, Plan as Out},
     event::{self, Event},
     object::ObjectKey,
 };
 
-/// How long a plan lasts at least: Services come in bursts, and each plan is a reload on every node.
-pub(super) const PLAN_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a plan lasts at least: Services come in bursts, and an agent reloads at most twice a second.
+pub(super) const PLAN_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a group's status lasts at least, except for router ids.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// How many bytes a plan and the file beside it may have: the API server stores no `ConfigMap` of more than a MiB.
+pub(super) const MOST_BYTES: usize = 900 * 1024;
 /// The reason of an event about addresses that other nodes hold now.
 const MOVED: &str = "Moved";
 /// How often the Secret with a password is looked at. It is not watched, since that would show us the password.
@@ -44,49 +40,13 @@ pub(super) const SECRET_INTERVAL: Duration = Duration::from_mins(1);
 /// The same while there is none: its group waits for it.
 pub(super) const MISSING_SECRET_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is in flight or due for one group.
-#[derive(Debug, Default)]
-pub(super) struct Progress {
-    pub(super) in_flight: BTreeSet<Part>,
-    pub(super) setbacks: BTreeMap<Part, Setback>,
-    /// Objects with the names of the group's that no watch shows.
-    pub(super) hidden: BTreeMap<Part, Hidden>,
-    pub(super) planned_at: Option<Duration>,
-    pub(super) status_at: Option<Duration>,
-    /// The name of the password in the Secret, if there is one, and when the Secret was looked at.
-    pub(super) secret: Option<(Option<String>, Duration)>,
-    /// The last plan that could be read. It has the forms of instances, which must not be forgotten.
-    pub(super) plan: Option<Plan>,
-    /// When each step of a change was seen first, by the generation that began it.
-    pub(super) steps: BTreeMap<i64, Duration>,
-    /// The router ids that it was last given, which its status may not have yet.
-    pub(super) router_ids: BTreeSet<u8>,
-    /// Whether addresses wait until other instances or groups have let them go.
-    pub(super) waits: bool,
-    /// Addresses that have left its instances, and that some node may still hold.
-    pub(super) leaving: BTreeSet<IpAddr>,
-    /// Addresses of which it was told which node carries them.
-    pub(super) placed: BTreeSet<IpAddr>,
-    /// When there is something to decide even without news.
-    pub(super) due: Option<Duration>,
-}
-
-/// A call that failed.
-#[derive(Debug)]
-pub(super) struct Setback {
-    pub(super) delay: Backoff,
-    /// The API server's message if it refused.
-    pub(super) message: Option<String>,
-}
-
-/// What the memory about other groups has.
+/// What is remembered of other groups.
 pub(super) struct Others {
     /// Addresses that their nodes may still hold.
     pub(super) hold: BTreeSet<IpAddr>,
-    /// The router ids that each was last given.
-    pub(super) router_ids: BTreeMap<ObjectKey, BTreeSet<u8>>,
     /// Those whose Secret has no password.
     pub(super) without_password: BTreeSet<ObjectKey>,
+    pub(super) neighbours: Neighbours,
 }
 
 /// One decision about one group.
@@ -111,18 +71,21 @@ impl<'a> Round<'a, '_> {
         map.object.get("data")?.get(key)?.as_str()
     }
 
-    pub(super) fn remember_plan(&mut self) {
-        let read = self.text(children::PLAN).and_then(|text| serde_json::from_str(text).ok());
-        let Some(plan) = read else { return };
-        let changes = |plan: &Plan| -> Vec<i64> {
-            let changing = plan.instances.iter().filter_map(|instance| instance.change.as_ref());
-            let leaving = plan.leaving.values().map(|one| one.since);
-            let joining = plan.joining.values().copied();
-            let departing = plan.departing.values().map(|one| one.since);
-            let nodes = joining.chain(departing);
-            changing.map(|change| change.since).chain(leaving).chain(nodes).collect()
-        };
-        let steps = changes(&plan);
+    /// Notes since when the steps of the present plan last.
+    pub(super) fn time_steps(&mut self) {
+        let (forgotten, next) = self.progress.forget_unanswered(self.now);
+        self.lets_go |= forgotten;
+        if let Some(at) = next {
+            self.due_at(at);
+        }
+        let Some(plan) = &self.progress.plan else { return };
+        let changing = plan.instances.iter().filter_map(|instance| instance.change.as_ref());
+        let leaving = plan.leaving.values().map(|one| one.since);
+        let joining = plan.joining.values().copied();
+        let departing = plan.departing.values().map(|one| one.since);
+        let nodes = joining.chain(departing);
+        let steps: Vec<_> =
+            changing.map(|change| change.since).chain(leaving).chain(nodes).collect();
         self.progress.steps.retain(|since, _| steps.contains(since));
         for since in steps {
             let began = *self.progress.steps.entry(since).or_insert(self.now.uptime);
@@ -131,13 +94,16 @@ impl<'a> Round<'a, '_> {
                 self.due_at(ends);
             }
         }
-        self.lets_go |= self.progress.plan.as_ref() != Some(&plan);
-        self.progress.plan = Some(plan);
     }
 
     /// The password in use. Its Secret is looked at now and then.
-    pub(super) fn password(&mut self, source: Option<&PasswordSource>) -> Password {
-        let Some(source) = source else { return Password::NotUsed };
+    pub(super) fn password(&mut self, settings: &GroupSettings) -> Password {
+        let plan = self.progress.plan.as_ref();
+        let source = password::source(settings, plan, self.text(children::FILE));
+        let Some(source) = source else {
+            self.progress.secret = None;
+            return Password::NotUsed;
+        };
         let seen = self.progress.secret.clone();
         let again = |(name, at): &(Option<String>, Duration)| {
             let interval = if name.is_some() { SECRET_INTERVAL } else { MISSING_SECRET_INTERVAL };
@@ -177,41 +143,40 @@ impl<'a> Round<'a, '_> {
             plan: self.progress.plan.as_ref(),
             file: self.text(children::FILE),
             password: password.name(),
-            elsewhere: self.elsewhere(settings, &others.router_ids),
+            neighbours: others.neighbours,
             others_hold: others.hold,
             without_password: others.without_password,
+            full: false,
             nodes: Nodes { status: &self.view.status, ready: &ready, waited: &waited },
         };
-        let decision = decide(self.world, wishes, &known);
+        let mut decision = decide(self.world, wishes, &known);
+        if !self.fits(&decision, settings) {
+            decision = decide(self.world, wishes, &Known { full: true, ..known });
+        }
         self.progress.router_ids = decision.ids.values().copied().collect();
-        self.progress.waits = decision.waits;
+        self.progress.waits = decision.waits || !decision.without_id.is_empty();
         self.lets_go |= !self.progress.leaving.is_subset(&decision.lingering);
         self.progress.leaving.clone_from(&decision.lingering);
         decision
     }
 
-    /// The router ids of other groups that have a node in common with this one: those in their status, and those
-    /// that they were given just now.
-    fn elsewhere(
-        &self,
-        settings: &GroupSettings,
-        given: &BTreeMap<ObjectKey, BTreeSet<u8>>,
-    ) -> BTreeSet<u8> {
-        let names = |settings| -> BTreeSet<String> {
-            nodes_of(self.world, settings).into_iter().map(|node| node.name).collect()
-        };
-        let own = names(settings);
-        let others = self.world.cluster.keepalived_groups.values();
-        let others = others.filter(|other| other.key != self.view.key);
-        let near = others.filter(|other| {
-            other.settings.as_ref().is_ok_and(|settings| !names(settings).is_disjoint(&own))
-        });
-        let ids = near.flat_map(|other| {
-            let ids = other.status.router_ids.values();
-            let written = ids.filter_map(|id| u8::try_from(*id).ok());
-            written.chain(given.get(&other.key).into_iter().flatten().copied())
-        });
-        ids.collect()
+    /// Whether the plan of a decision can be written, with room to spare for changes that must not wait. The first plan
+    /// always counts as one that can: it has the addresses that the nodes hold already.
+    fn fits(&self, decision: &Decision, settings: &GroupSettings) -> bool {
+        let Some(before) = &self.progress.plan else { return true };
+        let next = decision.plan.clone().and_then(|plan| plan.succeeding(Some(before)));
+        next.is_none_or(|plan| {
+            let text = serde_json::to_string(&plan).unwrap_or_default();
+            text.len().saturating_add(self.file(&plan, settings).len()) <= MOST_BYTES
+        })
+    }
+
+    /// The file for all nodes.
+    fn file(&self, plan: &Plan, settings: &GroupSettings) -> String {
+        let reports = &self.view.status.nodes;
+        let has_agent = |node: &Node| reports.iter().any(|report| report.node == node.name);
+        let by_others = !plan.nodes.iter().all(has_agent);
+        file::text(plan, settings, self.text(children::FILE), by_others)
     }
 
     /// Writes what differs: router ids before the plan that uses them, and the plan before the pods that need it.
@@ -223,7 +188,7 @@ impl<'a> Round<'a, '_> {
         let before = self.progress.plan.clone();
         let next = plan.clone().succeeding(before.as_ref());
         let next = next.map(|next| match (&before, self.view.status.generation) {
-            // Nodes may run a plan that was deleted, and take only later ones.
+            // Nodes may run a plan that was deleted. What they report of it must not count as news of this one.
             (None, Some(generation)) => next.later_than(generation),
             (None, None) | (Some(_), _) => next,
         });
@@ -231,10 +196,11 @@ impl<'a> Round<'a, '_> {
         if let Some(at) = self.progress.planned_at.filter(is_due).filter(|_| next.is_some()) {
             self.due_at(at.saturating_add(PLAN_INTERVAL));
         } else if let Some(plan) = next.as_ref().or(before.as_ref()) {
-            let by_others = self.view.status.nodes.len() < plan.nodes.len();
-            let file = file::text(plan, &settings.lines, self.text(children::FILE), by_others);
-            if let Ok(text) = serde_json::to_string(plan) {
-                self.align(children::plan(self.view, &text, &file));
+            let file = self.file(plan, settings);
+            if let Ok(text) = serde_json::to_string(plan)
+                && self.align(children::plan(self.view, &text, &file))
+            {
+                self.progress.sent = Some(plan.clone());
             }
         }
         if self.text(children::PLAN).is_some() {
@@ -257,8 +223,9 @@ impl<'a> Round<'a, '_> {
         self.write_status(json!({ "routerIDs": ids }));
     }
 
-    /// Creates an object of the group, or changes it if it is not as it should be.
-    fn align(&mut self, child: Child) {
+    /// Creates an object of the group, or changes it if it is not as it should be; returns whether it asked for
+    /// that.
+    fn align(&mut self, child: Child) -> bool {
         let shown = self.world.cluster.child(child.kind, &child.key);
         let found = match (shown, self.progress.hidden.get(&Part::of(&child))) {
             (Some(found), _) => Ok(found),
@@ -270,37 +237,49 @@ impl<'a> Round<'a, '_> {
         let step = match found {
             Err(step) => step,
             Ok(found) if is_of(found, self.view) => {
-                let Some(object) = children::difference(found, &child) else { return };
+                let Some(object) = children::difference(found, &child) else { return false };
                 let (uid, version) = (found.uid.clone(), found.version);
                 Step::Align { child: Child { object, ..child }, uid, version }
             }
             Ok(_) => {
                 self.taken.push(taken(&child));
-                return;
+                return false;
             }
         };
-        if self.send(step) && is_plan {
+        let writes = !matches!(step, Step::LookAt { .. });
+        let is_sent = self.send(step);
+        if is_sent && is_plan {
             self.progress.planned_at = Some(self.now.uptime);
         }
+        is_sent && writes
     }
 
     /// Brings the group's status in line with everything that is known.
     pub(super) fn tell(&mut self, password: &Password, decision: Option<&Decision>) {
+        let cluster = self.world.cluster;
+        let exists = |node: &str| cluster.nodes.get(&node.to_owned()).is_some();
+        let is_ready =
+            |node: &str| cluster.nodes.get(&node.to_owned()).is_some_and(|view| view.ready);
+        let Progress { lags, plan, .. } = &mut *self.progress;
+        lags.follow(plan.as_ref(), &self.view.status, is_ready, self.now);
+        let next_late = lags.next_late(self.now);
         let refused = self.progress.setbacks.values();
         let refused = refused.filter_map(|setback| setback.message.as_deref());
         let refused = refused.chain(self.taken.iter().map(String::as_str)).collect();
-        let cluster = self.world.cluster;
-        let is_ready =
-            |node: &str| cluster.nodes.get(&node.to_owned()).is_some_and(|view| view.ready);
         let situation = Situation {
             view: self.view,
             plan: self.progress.plan.as_ref(),
             password,
             decision,
             is_ready: &is_ready,
+            exists: &exists,
+            late: self.progress.lags.late(self.now),
             refused,
         };
         let Summary { patch, addresses } = status::summary(&situation, self.now.wall);
+        if let Some(at) = next_late {
+            self.due_at(at);
+        }
         let Some(status) = patch else {
             self.place(&addresses);
             return;
@@ -311,25 +290,25 @@ impl<'a> Round<'a, '_> {
             None => {
                 if self.write_status(status) {
                     self.progress.status_at = Some(self.now.uptime);
-                    self.tell_moves(&addresses);
+                    self.progress.events = self.moves(&addresses);
                     self.place(&addresses);
                 }
             }
         }
     }
 
-    fn tell_moves(&mut self, addresses: &[AnnouncedAddress]) {
+    /// What there is to say about addresses that other nodes hold now.
+    fn moves(&self, addresses: &[AnnouncedAddress]) -> Vec<Event> {
         let (key, uid) = (&self.view.key, &self.view.uid);
         let about = event::about::<KeepalivedGroup>(Some(key.namespace()), key.name(), uid);
-        self.out.events.extend(moves(&self.view.status.addresses, addresses).into_iter().map(
-            |message| Event {
-                about: about.clone(),
-                action: "Announce",
-                reason: MOVED.to_owned(),
-                message,
-                warning: false,
-            },
-        ));
+        let event = |message| Event {
+            about: about.clone(),
+            action: "Announce",
+            reason: MOVED.to_owned(),
+            message,
+            warning: false,
+        };
+        moves(&self.view.status.addresses, addresses).into_iter().map(event).collect()
     }
 
     /// Notes which node carries which address, for the ledger.
@@ -344,6 +323,10 @@ impl<'a> Round<'a, '_> {
     }
 
     fn write_status(&mut self, status: Value) -> bool {
+        // The later version is on its way.
+        if self.progress.outdated == Some(self.view.version) {
+            return false;
+        }
         let (uid, version) = (self.view.uid.clone(), self.view.version);
         self.send(Step::Status { uid, version, status })
     }
@@ -363,46 +346,5 @@ impl<'a> Round<'a, '_> {
     fn due_at(&mut self, at: Duration) {
         let due = self.progress.due.unwrap_or(Duration::MAX);
         self.progress.due = Some(due.min(at));
-    }
-}
-
-impl Progress {
-    /// Whether its Secret, if it needs one, was found to have no password.
-    pub(super) const fn lacks_password(&self) -> bool {
-        matches!(self.secret, Some((None, _)))
-    }
-
-    /// Takes in what has the name of one of the group's objects, if anything has.
-    pub(super) fn found(
-        &mut self,
-        group: Option<&GroupView>,
-        child: &Child,
-        found: Option<ChildView>,
-        now: Now,
-    ) {
-        let part = Part::of(child);
-        match found {
-            None => drop(self.hidden.remove(&part)),
-            Some(found) if group.is_some_and(|group| adopt::may_adopt(&found, group)) => {
-                drop(self.hidden.insert(part, Hidden::Found(Box::new(found))));
-            }
-            Some(_) => {
-                self.hidden.remove(&part);
-                self.set_back(part, Duration::ZERO, Some(taken(child)), now);
-            }
-        }
-    }
-
-    /// Lets the next call about a part wait, longer with each failure.
-    pub(super) fn set_back(
-        &mut self,
-        part: Part,
-        wait: Duration,
-        message: Option<String>,
-        now: Now,
-    ) {
-        let tries = self.setbacks.get(&part).map_or(0, |setback| setback.delay.tries);
-        let delay = Backoff::after(tries, now).at_least(wait, now);
-        self.setbacks.insert(part, Setback { delay, message });
     }
 }

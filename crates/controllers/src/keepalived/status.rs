@@ -7,13 +7,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use landfall_api::{
     KeepalivedGroupStatus, Problem,
     condition::{self, Status},
-    keepalived_group::{AnnouncedAddress, GroupNode, InstanceState},
+    keepalived_group::{AnnouncedAddress, GroupNode, InstanceState, Layout},
     keys::CONDITION_READY,
 };
 use landfall_vrrp::{Instance, Plan};
 use serde_json::{Value, json};
 
-use super::{decide::Decision, password::Password};
+use super::{
+    decide::Decision,
+    lag::Late,
+    password::{self, Password},
+};
 use crate::{cluster::keepalived::GroupView, object::ObjectKey};
 
 /// The condition of a group part of which does not work.
@@ -23,6 +27,10 @@ const CONDITION_SUCCESS: &str = "ReconcileSuccess";
 const CONDITION_ERROR: &str = "ReconcileError";
 const SUCCEEDED: &str = "LastReconcileCycleSucceded";
 const FAILED: &str = "LastReconcileCycleFailed";
+/// The reasons that are about agents alone.
+const NO_AGENTS: &str = "NoAgents";
+const WITHOUT_AGENT: &str = "NodesWithoutAgent";
+const BEHIND: &str = "NodesBehind";
 /// How many names a message has.
 const MOST_NAMED: usize = 5;
 
@@ -35,6 +43,10 @@ pub(super) struct Situation<'a> {
     pub decision: Option<&'a Decision>,
     /// Whether a node is ready.
     pub is_ready: &'a dyn Fn(&str) -> bool,
+    /// Whether there is such a node.
+    pub exists: &'a dyn Fn(&str) -> bool,
+    /// Nodes that have not carried out the plan for long.
+    pub late: Late<'a>,
     /// Messages of the API server about writes that it refused.
     pub refused: Vec<&'a str>,
 }
@@ -45,6 +57,19 @@ pub(super) struct Summary {
     pub patch: Option<Value>,
     /// Every address of the group, in order.
     pub addresses: Vec<AnnouncedAddress>,
+}
+
+impl Situation<'_> {
+    /// Whether a node is in the plan.
+    fn is_planned(&self, node: &str) -> bool {
+        self.plan.is_some_and(|plan| plan.node_index(node).is_some())
+    }
+
+    /// How many nodes of the plan have carried out this one or an earlier one.
+    fn carrying(&self) -> usize {
+        let reports = self.view.status.nodes.iter();
+        reports.filter(|node| node.generation.is_some() && self.is_planned(&node.node)).count()
+    }
 }
 
 /// What a group's status should be.
@@ -61,13 +86,21 @@ pub(super) fn summary(situation: &Situation<'_>, now: Timestamp) -> Summary {
         && old.generation == generation
         && old.applied_nodes == applied
         && old.addresses == listed;
-    let patch = (!same).then(|| {
-        json!({
+    // An agent keeps its own entry. It cannot remove it when its node is gone.
+    let is_left =
+        |node: &&GroupNode| situation.is_planned(&node.node) || (situation.exists)(&node.node);
+    let nodes: Vec<_> = old.nodes.iter().filter(is_left).collect();
+    let patch = (!same || nodes.len() < old.nodes.len()).then(|| {
+        let mut patch = json!({
             "conditions": conditions,
             "generation": generation,
             "appliedNodes": applied,
             "addresses": listed,
-        })
+        });
+        if nodes.len() < old.nodes.len() {
+            patch["nodes"] = json!(nodes);
+        }
+        patch
     });
     Summary { patch, addresses }
 }
@@ -88,7 +121,8 @@ fn conditions(situation: &Situation<'_>, now: Timestamp) -> Vec<Condition> {
         None => set(CONDITION_DEGRADED, false, "AsExpected", ""),
         Some((reason, message)) => set(CONDITION_DEGRADED, true, reason, message),
     }
-    let error = ready.err().or(degraded).map(|(_, message)| message);
+    let error = ready.err().filter(is_of_operator).or_else(|| degraded.filter(is_of_operator));
+    let error = error.map(|(_, message)| message);
     set(CONDITION_SUCCESS, error.is_none(), SUCCEEDED, "");
     let reason = if error.is_some() { FAILED } else { SUCCEEDED };
     set(CONDITION_ERROR, error.is_some(), reason, &error.unwrap_or_default());
@@ -96,6 +130,11 @@ fn conditions(situation: &Situation<'_>, now: Timestamp) -> Vec<Condition> {
 }
 
 type Trouble = (&'static str, String);
+
+/// Whether something is not done yet that is the operator's to do. The replaced operator looked at nothing else.
+fn is_of_operator((reason, _): &Trouble) -> bool {
+    ![NO_AGENTS, WITHOUT_AGENT, BEHIND].contains(reason)
+}
 
 /// What the group announces, or why it announces nothing.
 fn ready(situation: &Situation<'_>) -> Result<String, Trouble> {
@@ -117,7 +156,17 @@ fn ready(situation: &Situation<'_>) -> Result<String, Trouble> {
             "no node has the labels of nodeSelector. Label a node, or change nodeSelector."
                 .to_owned(),
         )),
-        Some(plan) => Ok(format!("announced from {} nodes", plan.nodes.len())),
+        Some(_) => match situation.carrying() {
+            0 => Err((
+                NO_AGENTS,
+                format!(
+                    "no agent has carried its plan out yet. If that lasts, look at the pods of the DaemonSet {}.",
+                    situation.view.key
+                ),
+            )),
+            1 => Ok("announced from 1 node".to_owned()),
+            nodes => Ok(format!("announced from {nodes} nodes")),
+        },
     }
 }
 
@@ -135,19 +184,88 @@ fn degraded(situation: &Situation<'_>) -> Option<Trouble> {
         );
         return Some(("RouterIDsExhausted", message));
     }
+    if !decision.shared_ids.is_empty() {
+        let texts = decision.shared_ids.iter().map(|(group, ids)| {
+            let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+            format!("{} of {group}", named(ids.iter().map(String::as_str)))
+        });
+        let texts: Vec<_> = texts.collect();
+        let message = format!(
+            "a group with a node in common has the same router IDs: {}. Of two instances with one ID, one is held by \
+             no node. Add the IDs to blacklistRouterIDs of one of the groups, which gives its instances others.",
+            named(texts.iter().map(String::as_str))
+        );
+        return Some(("RouterIDsShared", message));
+    }
+    if decision.full {
+        let message = format!(
+            "its plan has no room for more addresses: a ConfigMap holds a MiB. Let another group announce the Services \
+             that wait, or give this one fewer nodes{}.",
+            if is_slotted(situation) {
+                ""
+            } else {
+                " or the field vrrp, with which a plan is shorter"
+            }
+        );
+        return Some(("PlanFull", message));
+    }
+    if let Some((millis, count)) = decision.kept_interval {
+        let message = format!(
+            "vrrp.advertInterval has no effect while the group has {count} addresses: adverts stay {millis} ms apart, \
+             because shorter intervals than 100 ms leave no time for so many. Set it to 100 ms or more, or let other \
+             groups announce some of the addresses."
+        );
+        return Some(("AdvertIntervalKept", message));
+    }
     if !decision.silent.is_empty() {
         let names = named(decision.silent.iter().map(String::as_str));
         let message = format!("a change waits for nodes without news of their agents: {names}");
         return Some(("ChangeWaits", message));
     }
-    let failing = situation.view.status.nodes.iter();
-    let failing = failing.filter_map(|node| Some((&node.node, node.last_error.as_ref()?)));
+    let reports = situation.view.status.nodes.iter();
+    let reports = reports.filter(|node| situation.is_planned(&node.node));
+    let failing = reports.filter_map(|node| Some((&node.node, node.last_error.as_ref()?)));
     let failing: Vec<_> = failing.map(|(node, error)| format!("{node}: {error}")).collect();
     if !failing.is_empty() {
         return Some(("NodesFailing", named(failing.iter().map(String::as_str))));
     }
-    let warnings = situation.view.settings.as_ref().ok().map(|settings| &settings.warnings)?;
-    (!warnings.is_empty()).then(|| ("PartlyRead", problems_text(warnings)))
+    if let Some(trouble) = late(situation) {
+        return Some(trouble);
+    }
+    let settings = situation.view.settings.as_ref().ok()?;
+    let mut warnings = settings.warnings.clone();
+    if settings.password.is_some() && !password::is_used_by(settings) {
+        let fault = "it has no effect, because version 3 of the protocol has no passwords";
+        warnings.push(Problem::new("passwordAuth", fault, "Remove it"));
+    }
+    (!warnings.is_empty()).then(|| ("PartlyRead", problems_text(&warnings)))
+}
+
+fn is_slotted(situation: &Situation<'_>) -> bool {
+    let settings = situation.view.settings.as_ref();
+    settings.is_ok_and(|settings| matches!(settings.layout, Layout::Slots(_)))
+}
+
+/// Nodes on which the plan is not carried out, although they are ready.
+fn late(situation: &Situation<'_>) -> Option<Trouble> {
+    let Late { without_agent, behind } = &situation.late;
+    let key = &situation.view.key;
+    if !without_agent.is_empty() {
+        let names = named(without_agent.iter().copied());
+        let message = format!(
+            "no agent reports from {names}. Look at the pods of the DaemonSet {key} there: kubectl describe says why \
+             one is missing or does not start, and its log says what it cannot do."
+        );
+        return Some((WITHOUT_AGENT, message));
+    }
+    (!behind.is_empty()).then(|| {
+        let names = named(behind.iter().copied());
+        let message = format!(
+            "an earlier plan is carried out on {names}. Look at the log of the pods of the DaemonSet {key} there, \
+             and delete a pod that does not reach the API server; its addresses stay where they are."
+        );
+        (BEHIND, message)
+    })
 }
 
 fn problems_text(problems: &[Problem]) -> String {

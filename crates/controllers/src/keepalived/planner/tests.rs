@@ -7,12 +7,15 @@ mod entitled;
 mod guarding;
 mod handing_over;
 mod hostile;
+mod limits;
 mod membership;
 mod naming;
+mod neighbours;
 mod own_instances;
 mod passwords;
 mod pods;
 mod reasons;
+mod reporting;
 mod serving;
 mod sizes;
 mod taking_over;
@@ -22,7 +25,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use kube::core::{DeserializeGuard, DynamicObject};
 use landfall_api::{IPGroup, KeepalivedGroup};
-use landfall_vrrp::{NodeIndex, Plan};
+use landfall_vrrp::{Instance, NodeIndex, Plan};
 use serde_json::{Map, Value, from_value, json};
 
 use super::{
@@ -323,13 +326,34 @@ impl Rig {
 
     fn perform(&mut self, effect: Effect) {
         self.calls.push(format!("{} {}", effect.label(), effect.object()));
-        let mut result = self.answer(&effect);
+        let result = self.answer(&effect);
+        self.report(effect, result);
+    }
+
+    /// Lets the planner know how a call ended.
+    fn report(&mut self, effect: Effect, mut result: Result<Answer, Failure>) {
         let seen = result.as_mut().ok().and_then(Effect::take_seen);
         let changes = seen.map(|seen| self.shared.learn(seen)).unwrap_or_default();
         self.tell(&changes);
         let report = Report { effect, result };
+        let (mut out, now) = (Out::default(), self.now());
+        self.planner.reported(self.shared.lend(now), report, &mut out);
+        self.note_events(&out);
+    }
+
+    fn note_events(&mut self, out: &Out<Effect>) {
+        self.events.extend(out.events.iter().map(|event| {
+            let about = event.about.name.as_deref().unwrap_or_default();
+            format!("{about} {}: {}", event.reason, event.message)
+        }));
+    }
+
+    /// Another process takes over, which knows only what the API server has.
+    fn restart(&mut self) {
+        let pods = Pods { image: IMAGE.to_owned() };
+        self.planner = Planner::new(pods, &mut self.shared.ledger);
         let now = self.now();
-        self.planner.reported(self.shared.lend(now), report, &mut Out::default());
+        self.planner.reconsider_all(self.shared.lend(now));
     }
 
     fn answer(&mut self, effect: &Effect) -> Result<Answer, Failure> {
@@ -502,10 +526,7 @@ impl Rig {
         self.tell(&changes);
         let (mut out, now) = (Out::default(), self.now());
         self.planner.plan(self.shared.lend(now), &mut out);
-        self.events.extend(out.events.iter().map(|event| {
-            let about = event.about.name.as_deref().unwrap_or_default();
-            format!("{about} {}: {}", event.reason, event.message)
-        }));
+        self.note_events(&out);
         out.effects
     }
 

@@ -237,6 +237,7 @@ async fn without_a_router_id_a_service_waits_and_all_others_are_served() {
     let ids = group.get().await.status.unwrap().router_ids;
     let distinct: BTreeSet<_> = ids.values().collect();
     assert_eq!((distinct.len(), *distinct.first().unwrap()), (255, &1));
+    group.is_carried_out().await;
     group.says("Degraded", "False", "AsExpected", "").await;
     tenant.create(external("late", key, &["10.252.1.1"])).await;
     group.says("Degraded", "True", "RouterIDsExhausted", "conf-full/late").await;
@@ -321,7 +322,9 @@ async fn a_spread_service_without_nodes_never_has_router_id_zero() {
     assert!(!file.contains("virtual_router_id 0") && !file.contains("unicast_peer"), "{file}");
     // Once there is a node it goes on by itself.
     add_node(&ground.tenant, 0).await;
-    ground.group.says("Ready", "True", "Serving", "").await;
+    ground.group.says("Ready", "False", "NoAgents", "DaemonSet conf-nobody/edge").await;
+    ground.group.is_carried_out().await;
+    ground.group.says("Ready", "True", "Serving", "announced from 1 node").await;
 }
 
 #[tokio::test]
@@ -562,5 +565,6 @@ async fn an_object_of_others_with_a_groups_name_is_left_alone_and_named() {
     assert_eq!(maps.get("edge").await.unwrap(), map);
     maps.delete("edge", &DeleteParams::default()).await.unwrap();
     ground.group.says("Degraded", "False", "AsExpected", "").await;
+    ground.group.is_carried_out().await;
     ground.group.says("Ready", "True", "Serving", "").await;
 }

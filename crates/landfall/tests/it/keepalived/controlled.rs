@@ -142,6 +142,7 @@ async fn pods_are_replaced_one_by_one_and_go_with_their_group() {
     .await
     .unwrap();
     assert_eq!(ours(objects(&arena, ALL).await, &full), before);
+    full.is_carried_out().await;
     full.says("Ready", "True", "Serving", "").await;
     arena.tenant("shop").await.tells("web", "GroupUnknown", "keepalivedgroup-plain").await;
     assert!(operator.is_running());

@@ -102,10 +102,11 @@ async fn the_guide_leads_from_the_original_to_ours_and_back() {
     let [plain, full] = ["plain", "full"]
         .map(|name| Group::of(&arena.client, &format!("edge-vips/keepalivedgroup-{name}")));
     for group in [&plain, &full] {
-        group.says("Ready", "True", "Serving", "announced from 3 nodes").await;
+        group.says("Ready", "False", "NoAgents", "DaemonSet edge-vips/keepalivedgroup-").await;
         let key = format!("edge-vips/{}", group.name);
         assert_eq!(group.file().await, files(&recording)[&key]);
         let carried = group.is_carried_out().await;
+        group.says("Ready", "True", "Serving", "announced from 3 nodes").await;
         assert_eq!(served(&carried), served_by_file(&files(&recording)[&key]));
     }
     let seen = walked(&arena, &section("4. Watch the pods being replaced")).await;

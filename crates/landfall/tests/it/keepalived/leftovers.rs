@@ -111,7 +111,7 @@ async fn pod_monitors_may_come_and_go_while_groups_are_served() {
     let flags = [&["--leader-elect=false"], &WITH_GROUPS[..]].concat();
     let operator = arena.operator_with(&flags).await;
     let group = Group::make(&arena.client, "left/edge", json!({})).await;
-    group.says("Ready", "True", "Serving", "").await;
+    group.says("Ready", "False", "NoAgents", "").await;
     tenant.create(external("first", "left/edge", &["198.51.100.101"])).await;
     group.serves(&[("left/first", &["198.51.100.101"])]).await;
     assert_eq!(roles(&arena).await, before, "without the kind nothing is made for it");
@@ -135,7 +135,7 @@ async fn pod_monitors_may_come_and_go_while_groups_are_served() {
         .unwrap();
     }
     let second = Group::make(&arena.client, "left/second", json!({ "metricsPort": 9651 })).await;
-    second.says("Ready", "True", "Serving", "").await;
+    second.says("Ready", "False", "NoAgents", "").await;
     let made = wait::until("the pod monitors", LONG, async || {
         let all = objects(&arena, "podmonitors").await;
         if all.len() == 2 { Ok(all) } else { Err(format!("{:?}", all.keys())) }
