@@ -61,7 +61,7 @@ pub fn run(line: &[OsString]) -> io::Result<u8> {
                 return Ok(1);
             }
             End::Exited(_) | End::Killed => {
-                warn!(?end, "the keeper has died, and is started again")
+                warn!(?end, "the keeper has died, and is started again");
             }
         }
         is_first = false;

@@ -61,8 +61,9 @@ mod tests {
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
         let mut output = Output { pipe: Some(Arc::new(open(&path).unwrap())) };
         // More than any pipe holds.
+        let lines = vec![b'x'; 32 * 1024];
         for _ in 0..64 {
-            output.write_all(&[b'x'; 32 * 1024]).unwrap();
+            output.write_all(&lines).unwrap();
         }
         drop((output, writer));
         let mut held = Vec::new();

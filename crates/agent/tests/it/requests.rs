@@ -127,7 +127,8 @@ async fn a_dump_that_is_older_than_a_transition_is_not_believed() {
     let child = agent.keepalived()[1];
     signal(child, Signal::SIGSTOP);
     let keeper = agent.keeper.clone();
-    let answer = tokio::spawn(async move { keeper.report().await });
+    let mut calls = tokio::task::JoinSet::new();
+    calls.spawn(async move { keeper.report().await });
     let status = |field: &str| -> String {
         let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap();
         status.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim().to_owned()
@@ -151,7 +152,8 @@ async fn a_dump_that_is_older_than_a_transition_is_not_believed() {
     std::fs::write(&file, "1").unwrap();
     agent.lets_go(&held).await;
     agent.process.resume().unwrap();
-    let Answer::Runs { instances, .. } = answer.await.unwrap().unwrap() else { panic!("down") };
+    let answer = calls.join_next().await.unwrap().unwrap().unwrap();
+    let Answer::Runs { instances, .. } = answer else { panic!("{answer:?}") };
     assert_eq!(instances[0].state, State::Fault);
     assert!(agent.terminate().await.success());
 }

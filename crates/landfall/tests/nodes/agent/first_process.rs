@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -41,7 +42,9 @@ impl Container {
         command.args(["agent", "--group=net/edge", "--node", node.name()]);
         command.args(["--metrics-addr=127.0.0.1:9650", "--run-dir"]).arg(run_dir.path());
         command.arg("--kubeconfig").arg(kubeconfig);
-        let process = node.run(Program::new(command), "agent.log").unwrap();
+        // The program is started by another one, which is in no folder of ours.
+        let own = Path::new(env!("CARGO_BIN_EXE_landfall")).parent().unwrap();
+        let process = node.run(Program::new(command).sees(own), "agent.log").unwrap();
         Self { node: node.clone(), run_dir, process }
     }
 
