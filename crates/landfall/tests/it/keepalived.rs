@@ -21,7 +21,9 @@ mod controlled;
 mod guide;
 mod hostile;
 mod leftovers;
+mod local_traffic;
 mod recorded;
+mod secrets;
 
 /// The kinds of objects that have to do with groups, as `kubectl get` takes them.
 const KINDS: &str = "secrets,configmaps,serviceaccounts,pods,services,events,leases,daemonsets,\
@@ -93,6 +95,12 @@ type Served = BTreeMap<String, BTreeSet<IpAddr>>;
 fn served(plan: &Plan) -> Served {
     let each = plan.instances.iter();
     each.map(|instance| (instance.name.clone(), instance.served().collect())).collect()
+}
+
+/// The same, as literals.
+fn as_served(all: &[(&str, &[&str])]) -> Served {
+    let addresses = |all: &[&str]| all.iter().map(|one| one.parse().unwrap()).collect();
+    all.iter().map(|(name, all)| ((*name).to_owned(), addresses(all))).collect()
 }
 
 /// The addresses of each instance of a file that has any and could run.
@@ -206,9 +214,7 @@ impl Group {
 
     /// Waits until the plan has exactly these instances, each with its addresses.
     async fn serves(&self, expected: &[(&str, &[&str])]) -> Plan {
-        let addresses = |all: &[&str]| all.iter().map(|one| one.parse().unwrap()).collect();
-        let expected: Served =
-            expected.iter().map(|(name, all)| ((*name).to_owned(), addresses(all))).collect();
+        let expected = as_served(expected);
         self.plans(&expected, |plan| served(plan) == expected).await
     }
 

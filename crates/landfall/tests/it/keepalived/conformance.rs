@@ -13,13 +13,13 @@ use crate::stage::tenant_of_groups;
 const PREFIX: &str = "keepalived-operator.redhat-cop.io";
 
 /// A namespace with nodes that have a label of its name, and a group of these nodes.
-struct Ground {
-    tenant: Tenant,
-    group: Group,
-    key: String,
+pub(super) struct Ground {
+    pub(super) tenant: Tenant,
+    pub(super) group: Group,
+    pub(super) key: String,
 }
 
-async fn ground(name: &str, nodes: usize, spec: Value) -> Ground {
+pub(super) async fn ground(name: &str, nodes: usize, spec: Value) -> Ground {
     let (tenant, _) = tenant_of_groups(name).await;
     for index in 0..nodes {
         add_node(&tenant, index).await;
@@ -47,7 +47,7 @@ async fn add_node(tenant: &Tenant, index: usize) {
     make_node(&tenant.client, &name, &labels, &address_of(index)).await;
 }
 
-fn node_name(tenant: &Tenant, index: usize) -> String {
+pub(super) fn node_name(tenant: &Tenant, index: usize) -> String {
     format!("{}-{index}", tenant.namespace)
 }
 

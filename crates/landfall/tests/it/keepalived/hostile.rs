@@ -3,9 +3,10 @@
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use landfall_testkit::Operator;
+use landfall_testkit::builders::segment;
 
 use super::*;
-use crate::stage::{Tenant, tenant_of_groups};
+use crate::stage::{ArenaSlot, Tenant, WITH_GROUPS, arena_of_groups, tenant_of_groups};
 
 const LINES: &str = "keepalived-operator.redhat-cop.io/verbatimconfig";
 /// In all texts, so that they can be found wherever they get to.
@@ -66,6 +67,13 @@ impl Victims {
 
     /// Nothing that was written for us has the mark but the Services themselves and the events about them.
     async fn nothing_has_the_mark(&self) {
+        self.no_object_has_the_mark().await;
+        let log = std::fs::read_to_string(self.operator.process().log()).unwrap();
+        let line = log.lines().find(|line| line.contains(MARK));
+        assert_eq!(line, None);
+    }
+
+    async fn no_object_has_the_mark(&self) {
         for resource in [
             ("ConfigMap", "", "v1"),
             ("DaemonSet", "apps", "v1"),
@@ -80,9 +88,6 @@ impl Victims {
                 assert!(!text.contains(MARK), "{:?}: {text}", identity(&object));
             }
         }
-        let log = std::fs::read_to_string(self.operator.process().log()).unwrap();
-        let line = log.lines().find(|line| line.contains(MARK));
-        assert_eq!(line, None);
     }
 }
 
@@ -111,13 +116,18 @@ async fn lines_and_group_names_of_a_tenant_get_nowhere() {
         json!({ "@host": MARK }),
         json!({ "$VAR": MARK }),
     ];
-    let texts = lines.iter().map(Value::to_string);
+    // The event names the keyword of the line, as far as it is one word.
+    let texts = lines.iter().map(|line| {
+        let key = line.as_object().unwrap().keys().next().unwrap();
+        (line.to_string(), key.split([' ', '\n']).next().unwrap().to_owned())
+    });
     let broken = [format!("{{{MARK}"), format!("[\"{MARK}\"]"), format!("{{\"{MARK}\": 1}}")];
-    for (index, text) in texts.chain(broken).enumerate() {
+    let broken = broken.map(|text| (text, "is not a JSON object with texts as values".to_owned()));
+    for (index, (text, fragment)) in texts.chain(broken).enumerate() {
         let name = format!("line-{index}");
         let address = victims.address(130 + index);
         evil.create(external(&name, &key, &[&address]).annotated(LINES, &text)).await;
-        evil.tells(&name, "LineRefused", "").await;
+        evil.tells(&name, "LineRefused", &fragment).await;
         // What is refused is the line, not the Service.
         let instance = evil.key(&name);
         let plan = victims.group.plans(&name, |plan| served(plan).contains_key(&instance)).await;
@@ -140,10 +150,12 @@ async fn lines_and_group_names_of_a_tenant_get_nowhere() {
     for (index, group) in names.iter().enumerate() {
         let name = format!("group-{index}");
         evil.create(external(&name, group, &[&victims.address(120)])).await;
-        evil.tells(&name, "Unparseable", "").await;
+        let fault = "is not the namespace/name of a KeepalivedGroup";
+        evil.tells(&name, "Unparseable", fault).await;
     }
     evil.create(external("unknown", &format!("{MARK}/edge"), &[&victims.address(121)])).await;
-    evil.tells("unknown", "GroupUnknown", "").await;
+    let fault = format!("there is no KeepalivedGroup {MARK}/edge");
+    evil.tells("unknown", "GroupUnknown", &fault).await;
     assert_eq!(victims.group.get().await.status.unwrap().router_ids, ids);
     let plan = victims.group.plan().await.unwrap();
     let held: BTreeSet<IpAddr> = served(&plan).into_values().flatten().collect();
@@ -235,4 +247,114 @@ async fn addresses_that_are_not_a_tenants_are_never_announced_for_it() {
         .group
         .plans("the next", |plan| served(plan).contains_key("hostile-address/taken-too"))
         .await;
+}
+
+#[tokio::test]
+async fn the_api_server_takes_no_ipv4_address_that_is_written_as_ipv6() {
+    let (tenant, _) = tenant_of_groups("hostile-mapped").await;
+    let group = "hostile-mapped/none";
+    for spelling in ["::ffff:203.0.113.1", "::FFFF:cb00:7101", "0:0:0:0:0:ffff:203.0.113.1"] {
+        let service = external("web", group, &[spelling]);
+        let refused = tenant.services.create(&PostParams::default(), &service).await.unwrap_err();
+        assert!(refused.to_string().contains("IPv4-mapped"), "{spelling}: {refused}");
+    }
+    tenant.create(load_balancer("web").annotated(GROUP_OF, group)).await;
+    let ingress = json!({ "status": { "loadBalancer": { "ingress": [
+        { "ip": "::ffff:203.0.113.1" },
+    ] } } });
+    let patch = Patch::Merge(ingress);
+    let written = tenant.services.patch_status("web", &PatchParams::default(), &patch).await;
+    let refused = written.unwrap_err();
+    assert!(refused.to_string().contains("IPv4-mapped"), "{refused}");
+}
+
+#[tokio::test]
+async fn in_a_group_of_slots_a_tenant_gets_what_its_pool_gave_it_and_nothing_else() {
+    let (infra, _) = tenant_of_groups("hostile-slots-infra").await;
+    let labels = json!({ "example.com/ground": "hostile-slots" });
+    make_node(&infra.client, "hostile-slots-0", &labels, "10.249.0.1").await;
+    let key = "hostile-slots-infra/edge";
+    let spec = json!({ "nodeSelector": labels, "vrrp": { "slots": 2 } });
+    let group = Group::make(&infra.client, key, spec).await;
+    let mut pool = segment("hostile-slots", "198.18.49.0/24", &[]);
+    pool.spec.announce = serde_json::from_value(json!({ "keepalivedGroup": key })).unwrap();
+    infra.pool(pool).await;
+    let (good, _) = tenant_of_groups("hostile-slots-good").await;
+    good.create(load_balancer("web").asking("198.18.49.1")).await;
+    let given = |address: &str| BTreeSet::from([address.parse::<IpAddr>().unwrap()]);
+    let all = |plan: &Plan| -> BTreeSet<IpAddr> { served(plan).into_values().flatten().collect() };
+    let before = group.plans("the good one", |plan| all(plan) == given("198.18.49.1")).await;
+
+    let (evil, _) = tenant_of_groups("hostile-slots").await;
+    let lines = json!({ "track_src_ip": format!("\n}}\n{MARK} {{"), "notify": format!("/{MARK}") });
+    // Lines count only for the group that the Service itself names.
+    let pooled = load_balancer("pooled").asking("198.18.49.2").annotated(LINES, &lines.to_string());
+    evil.create(pooled.with_spec(|spec| {
+        spec.external_ips = Some(["198.18.49.1", "10.249.0.1"].map(str::to_owned).into());
+    }))
+    .await;
+    let both: BTreeSet<_> = given("198.18.49.1").into_iter().chain(given("198.18.49.2")).collect();
+    group.plans("both", |plan| all(plan) == both).await;
+    // The same Service, which names the group, and says what is wrong.
+    let name = json!({ "metadata": { "annotations": { (GROUP_OF): key } } });
+    evil.patch("pooled", name).await;
+    evil.tells("pooled", "LineRefused", "track_src_ip takes no value, not").await;
+    evil.tells("pooled", "RangeRefused", "10.249.0.1 is an address of node hostile-slots-0").await;
+    evil.tells("pooled", "RangeRefused", "198.18.49.1 is held by").await;
+    for (name, address, reason, fragment) in [
+        ("node", "10.249.0.1", "RangeRefused", "node hostile-slots-0"),
+        ("taken", "198.18.49.1", "AddressConflict", "198.18.49.1 is held by"),
+    ] {
+        evil.create(external(name, key, &[address])).await;
+        evil.tells(name, reason, fragment).await;
+    }
+    let plan = group.plan().await.unwrap();
+    assert_eq!(all(&plan), both);
+    let slots = |plan: &Plan| -> Vec<_> {
+        plan.instances.iter().map(|one| (one.name.clone(), one.form.clone())).collect()
+    };
+    assert_eq!(slots(&plan), slots(&before));
+    assert!(plan.instances.iter().all(|one| one.lines.is_empty()), "{plan:?}");
+    let text = [group.file().await, group.text("plan.json").await.unwrap()].concat();
+    assert!(!text.contains(MARK), "{text}");
+    group.is_carried_out().await;
+    wait::until("the good one to stay announced", LONG, async || {
+        let status = good.get("web").await.status;
+        let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+        let said = condition::get(&conditions, "landfall.dev/Announced").cloned();
+        said.filter(|said| said.status == "True").ok_or(format!("{conditions:?}"))
+    })
+    .await
+    .unwrap();
+}
+
+/// What is logged of a text has no line breaks of its own, however much is logged.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_line_of_the_log_is_a_tenants() {
+    static SLOT: ArenaSlot = ArenaSlot::new();
+    let arena = arena_of_groups(&SLOT).await;
+    let flags = [&["--leader-elect=false", "--log-level=debug"], &WITH_GROUPS[..]].concat();
+    let operator = arena.operator_with(&flags).await;
+    let evil = arena.tenant("hostile-log").await;
+    let labels = json!({ "example.com/ground": "hostile-log" });
+    make_node(&arena.client, "hostile-log-0", &labels, "10.249.1.1").await;
+    let key = evil.key("edge");
+    let group = Group::make(&arena.client, &key, json!({ "nodeSelector": labels })).await;
+    for (index, end) in ["\n", "\r", "\r\n", "\u{85}", "\u{2028}", "\u{b}"].iter().enumerate() {
+        let text = format!("a{end}{MARK}{end}");
+        let lines = json!({ "track_src_ip": text, (text.clone()): "" }).to_string();
+        let address = format!("198.18.50.{index}");
+        let service = external(&format!("line-{index}"), &key, &[&address]);
+        evil.create(service.annotated(LINES, &lines)).await;
+        evil.tells(&format!("line-{index}"), "LineRefused", "track_src_ip takes no value").await;
+        evil.create(external(&format!("group-{index}"), &text, &[&address])).await;
+        evil.tells(&format!("group-{index}"), "Unparseable", "is not the namespace/name").await;
+    }
+    group.plans("all lines", |plan| served(plan).len() == 6).await;
+    let log = std::fs::read_to_string(operator.process().log()).unwrap();
+    assert!(log.contains("DEBUG"), "{log}");
+    // Everything that a reader or a program may take for the end of a line.
+    let ends = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
+    let theirs = log.split(ends).find(|line| line.trim_start().starts_with(MARK));
+    assert_eq!(theirs, None);
 }

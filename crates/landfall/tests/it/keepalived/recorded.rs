@@ -20,13 +20,63 @@ const ONE: &str = "lb-system/one";
 const TWO: &str = "lb-system/two";
 const THREE: &str = "lb-system/three";
 
+/// What a group announces: the addresses of each instance.
+#[derive(Clone, Copy)]
+enum Announces {
+    /// Exactly these.
+    These(&'static [(&'static str, &'static [&'static str])]),
+    /// What every instance with a recorded router ID is named after.
+    EachRecorded,
+}
+
+/// Everything that the group announces whose file had a router ID 0.
+const OF_FULL: Announces = Announces::These(&[
+    ("media/spread/192.168.131.150", &["192.168.131.150"]),
+    ("media/spread/192.168.131.151", &["192.168.131.151"]),
+    ("media/spread/192.168.131.152", &["192.168.131.152"]),
+    ("media/stream-local", &["192.168.131.155"]),
+    ("media/tuned", &["192.168.131.160"]),
+    ("shop/api", &["192.168.131.131"]),
+]);
+/// What the group without the Service `same-ip` announces, whose address an older Service has.
+const OF_TWO: Announces = Announces::These(&[
+    ("apps/dual", &["10.20.30.120", "fd00:20::120"]),
+    ("apps/host-only/10.20.30.121", &["10.20.30.121"]),
+]);
+/// What the group without the Service `a` announces, which names another one.
+const OF_ONE: Announces = Announces::These(&[
+    ("apps/b", &["10.20.30.101"]),
+    ("apps/spread5/10.20.30.110", &["10.20.30.110"]),
+    ("apps/spread5/10.20.30.111", &["10.20.30.111"]),
+    ("apps/spread5/10.20.30.112", &["10.20.30.112"]),
+    ("apps/spread5/10.20.30.113", &["10.20.30.113"]),
+    ("apps/spread5/10.20.30.114", &["10.20.30.114"]),
+]);
+
+impl Announces {
+    fn by(self, group: &DynamicObject) -> Served {
+        match self {
+            Self::These(all) => as_served(all),
+            Self::EachRecorded => {
+                let names = group.data["status"]["routerIDs"].as_object().unwrap().keys();
+                names
+                    .map(|name| {
+                        let address = name.rsplit('/').next().unwrap().parse().unwrap();
+                        (name.clone(), BTreeSet::from([address]))
+                    })
+                    .collect()
+            }
+        }
+    }
+}
+
 /// The expected changes of a recorded cluster. Everything else stays as it is.
 #[derive(Default)]
 struct Fate {
     /// Names whose router IDs are free in the end, each with its group.
     freed: &'static [(&'static str, &'static str)],
-    /// Groups whose file changes while pods of the original may read it.
-    rewritten: &'static [&'static str],
+    /// Groups whose file changes while pods of the original may read it, and what they announce then.
+    rewritten: &'static [(&'static str, Announces)],
     /// Groups that have no node.
     idle: &'static [&'static str],
     /// Objects that are removed, by kind and `namespace/name`.
@@ -116,10 +166,31 @@ async fn taken_over(arena: &Arena, name: &str, monitored: bool, fate: &Fate) {
     nothing_else_changed(&before, &after, fate);
     assert_eq!(objects(arena, "nodes").await, nodes);
     nothing_has_the_password(&before, &after);
+    for object in groups(&recording) {
+        let (key, spec) = (identity(object).1, &object.data["spec"]);
+        let plan = Group::of(&arena.client, &key).plan().await.unwrap();
+        let rewritten = fate.rewritten.iter().find(|(group, _)| *group == key);
+        if let Some((_, announces)) = rewritten {
+            assert_eq!(served(&plan), announces.by(object), "{key}");
+        }
+        let from = spec["interfaceFromIP"].as_str().map(|text| text.parse().unwrap());
+        assert_eq!(plan.interface_from, from, "{key}");
+        let has_lines = !spec["verbatimConfig"].is_null();
+        // What has no effect on the nodes is left out there.
+        let lines = if has_lines { &["vrrp_garp_master_refresh 60"][..] } else { &[] };
+        assert_eq!(plan.global_lines, lines, "{key}");
+        for instance in &plan.instances {
+            let is_tuned = instance.name == "media/tuned";
+            let lines = if is_tuned { &["track_src_ip"][..] } else { &[] };
+            assert_eq!(instance.lines, lines, "{}", instance.name);
+            let form = instance.change.as_ref().map_or(&instance.form, |change| &change.before);
+            assert_eq!(form.advert_millis, if is_tuned { 2000 } else { 1000 }, "{}", instance.name);
+        }
+    }
     for (key, file) in files(&recording) {
         let group = Group::of(&arena.client, &key);
         let plan = group.plan().await.unwrap();
-        if fate.rewritten.contains(&&*key) {
+        if fate.rewritten.iter().any(|(group, _)| *group == key) {
             continue;
         }
         assert_eq!(group.file().await, file, "{key}");
@@ -153,6 +224,15 @@ async fn taken_over(arena: &Arena, name: &str, monitored: bool, fate: &Fate) {
         });
         let file = without.await.unwrap();
         assert_eq!(served_by_file(&file), served(&plan), "{key}");
+        // No pod of the original reads it any more, so that no line about its scripts is needed.
+        let lines = ["vrrp_iptables my-keepalived", "vrrp_garp_master_refresh 60"];
+        let has_lines = !spec["verbatimConfig"].is_null();
+        assert!(lines.iter().all(|line| file.contains(line) == has_lines), "{key}: {file}");
+        assert_eq!(
+            file.contains("track_src_ip"),
+            served(&plan).contains_key("media/tuned"),
+            "{key}"
+        );
         let interface = format!("interface {}\n", plan.interface);
         assert_eq!(file.matches(&interface).count(), plan.instances.len(), "{key}");
     }
@@ -320,13 +400,13 @@ fn goes_on_as_in(plan: &Plan, file: &str) {
 
 #[rstest]
 // The file had an instance with router ID 0, which stops keepalived.
-#[case::before_there_were_pods("02-services-no-pods", Fate { rewritten: &[FULL], ..Fate::default() })]
+#[case::before_there_were_pods("02-services-no-pods", Fate { rewritten: &[(FULL, OF_FULL)], ..Fate::default() })]
 #[case::without_peers("03-pods-running-peers-empty", Fate::default())]
 #[case::steady("04-steady", Fate { again: true, ..Fate::default() })]
 #[case::with_gaps("05-after-churn", Fate::default())]
 // The group could not be written at all, because two of its 257 addresses got no router ID.
 #[case::without_a_free_router_id("06-exhausted-group", Fate {
-    rewritten: &[MANY],
+    rewritten: &[(MANY, Announces::EachRecorded)],
     idle: &[MANY],
     told: &[("media/flood", "NotApplied")],
     again: true,
@@ -347,24 +427,24 @@ async fn what_keepalived_operator_left_beside_prometheus(#[case] name: &str, #[c
 // Two Services have the same address, and only the older one keeps it.
 #[rstest]
 #[case::two_groups("11-no-podmonitor-two-groups", Fate {
-    rewritten: &[TWO],
+    rewritten: &[(TWO, OF_TWO)],
     told: &[("apps/same-ip", "AddressConflict")],
     ..Fate::default()
 })]
 #[case::other_pods("13-pods-replaced", Fate {
-    rewritten: &[TWO],
+    rewritten: &[(TWO, OF_TWO)],
     told: &[("apps/same-ip", "AddressConflict")],
     ..Fate::default()
 })]
 #[case::rejected_by_the_api_server("14-boolean-node-selector", Fate {
-    rewritten: &[TWO],
+    rewritten: &[(TWO, OF_TWO)],
     idle: &[THREE],
     told: &[("apps/same-ip", "AddressConflict")],
     ..Fate::default()
 })]
 #[case::crashed("15-operator-crashed-malformed-annotation", Fate {
     freed: &[(ONE, "apps/a")],
-    rewritten: &[ONE],
+    rewritten: &[(ONE, OF_ONE)],
     idle: &[THREE],
     told: &[("apps/a", "Unparseable"), ("apps/bad", "Unparseable")],
     again: true,
@@ -373,6 +453,66 @@ async fn what_keepalived_operator_left_beside_prometheus(#[case] name: &str, #[c
 #[tokio::test(flavor = "multi_thread")]
 async fn what_keepalived_operator_left_without_prometheus(#[case] name: &str, #[case] fate: Fate) {
     taken_over(&arena(false).await, name, false, &fate).await;
+}
+
+#[test]
+fn the_file_of_a_group_says_the_same_however_it_was_rendered() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/keepalived-operator/conf");
+    let all = |group: &str| -> Vec<Served> {
+        let path = |index| format!("{folder}/12-rerender-{index}.lb-system.{group}.conf");
+        (0..4).map(|index| served_by_file(&std::fs::read_to_string(path(index)).unwrap())).collect()
+    };
+    let a = as_served(&[("apps/a", &["10.20.30.100"])]);
+    let same_ip = as_served(&[("apps/same-ip", &["10.20.30.100"])]);
+    for (group, announces, more) in [("one", OF_ONE, a), ("two", OF_TWO, same_ip)] {
+        let Announces::These(expected) = announces else { unreachable!("it lists them") };
+        let expected: Served = as_served(expected).into_iter().chain(more).collect();
+        assert_eq!(all(group), vec![expected; 4], "{group}");
+    }
+}
+
+/// The value `true` was written as a boolean, and the API server refused the `DaemonSet`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_the_api_server_rejected_announces_its_service_once_a_node_has_its_label() {
+    let arena = arena(false).await;
+    recording("14-boolean-node-selector").replay(&arena.client).await.unwrap();
+    let flags = [&["--leader-elect=false"], &WITH_GROUPS[..]].concat();
+    let _operator = arena.operator_with(&flags).await;
+    let three = Group::of(&arena.client, THREE);
+    three.says("Ready", "False", "NoNodes", "").await;
+    arena.kubectl(&["label", "node", "node0", "vips=true", "--overwrite"]).await;
+    three.says("Ready", "True", "Serving", "").await;
+    let has_node = |plan: &Plan| plan.nodes.iter().map(|node| &*node.name).eq(["node0"]);
+    let plan = three.plans("its node", has_node).await;
+    assert_eq!(served(&plan), as_served(&[("apps/t", &["10.20.30.130"])]));
+    let set = arena.kubectl(&["get", "daemonset", "three", "-n", "lb-system", "-o", "json"]).await;
+    let set: Value = serde_json::from_str(&set).unwrap();
+    assert_eq!(set["spec"]["template"]["spec"]["nodeSelector"], json!({ "vips": "true" }));
+}
+
+/// The older Service of two with one address names no group any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_one_of_two_services_gave_up_is_announced_for_the_other_one_only() {
+    let arena = arena(false).await;
+    recording("15-operator-crashed-malformed-annotation").replay(&arena.client).await.unwrap();
+    let flags = [&["--leader-elect=false"], &WITH_GROUPS[..]].concat();
+    let _operator = arena.operator_with(&flags).await;
+    let contested: IpAddr = "10.20.30.100".parse().unwrap();
+    let mut having = Vec::new();
+    for key in [ONE, TWO, THREE] {
+        let group = Group::of(&arena.client, key);
+        let plan = group.plans("its generation", |plan| plan.generation > 0).await;
+        let with = served(&plan).into_iter().filter(|(_, all)| all.contains(&contested));
+        having.extend(with.map(|(instance, _)| (key, instance)));
+    }
+    assert_eq!(having, [(TWO, "apps/same-ip".to_owned())]);
+    let two = Group::of(&arena.client, TWO);
+    two.serves(&[
+        ("apps/dual", &["10.20.30.120", "fd00:20::120"]),
+        ("apps/host-only/10.20.30.121", &["10.20.30.121"]),
+        ("apps/same-ip", &["10.20.30.100"]),
+    ])
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
