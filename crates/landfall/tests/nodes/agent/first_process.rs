@@ -104,6 +104,8 @@ fn plan(bed: &Bed) -> Plan {
         nodes: bed.nodes().iter().map(node).collect(),
         instances: vec![slot(1, &[0, 1, 2], &[Bed::vip4(1)])],
         leaving: BTreeMap::new(),
+        joining: BTreeMap::new(),
+        departing: BTreeMap::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DeleteParams;
 use landfall_api::keepalived_group::KeepalivedGroup;
-use landfall_testkit::bed::agents;
+use landfall_testkit::bed::Place;
 use landfall_testkit::{Bed, wait};
 use landfall_vrrp::{Form, PasswordFrom, Version};
 
@@ -18,7 +18,7 @@ const PASSWORD: &str = "s3cr3tpw";
 
 /// The files in the folder of a node's agent that have the password.
 fn files_with_password(group: &Group, name: &str) -> Vec<String> {
-    let entries = fs::read_dir(agents::run_dir(group.bed.node(name))).unwrap().map(Result::unwrap);
+    let entries = fs::read_dir(Place::First.run_dir(group.bed.node(name))).unwrap().map(Result::unwrap);
     let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
     // One may be replaced just now.
     let has_it = |entry: &fs::DirEntry| {
@@ -78,6 +78,6 @@ async fn no_password_is_left_on_a_node_without_the_group() {
         assert!(group.agent(name).terminate(LONG).await.unwrap().success());
         let log = group.agent(name).log_tail(30);
         assert_eq!(files_with_password(&group, name), [""; 0], "{log}");
-        assert!(!agents::run_dir(group.bed.node(name)).join("plan.json").exists(), "{log}");
+        assert!(!Place::First.run_dir(group.bed.node(name)).join("plan.json").exists(), "{log}");
     }
 }
