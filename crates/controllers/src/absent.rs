@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_grace_nobody_is_waited_for() {
+    fn without_a_grace_no_holder_is_waited_for() {
         let (mut absent, key) = (Absent::new(Duration::ZERO), ObjectKey::new("a", "unseen"));
         assert!(!absent.in_grace(&key, at(1)));
         assert!(absent.is_orphaned(&key));

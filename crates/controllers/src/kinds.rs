@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_with_the_first_of_something_goes_on_without_it() {
+    fn work_that_begins_with_the_first_object_goes_on_after_the_last() {
         let (any, are_any) = told();
         let (steps, mut taken) = mpsc::channel(2);
         let mut work = Box::pin(from_first(are_any, async {

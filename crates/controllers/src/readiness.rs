@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_names_what_has_not_listed() {
+    fn pending_names_the_watches_that_have_not_listed() {
         let readiness = Readiness::default();
         let services = readiness.register("services");
         let pools = readiness.register("ipgroups");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_only_what_is_registered_from_then_on_counts() {
+    fn after_a_restart_only_watches_registered_from_then_on_count() {
         let readiness = Readiness::default();
         let (listed, never) = (readiness.register("services"), readiness.register("ips"));
         readiness.seal();

@@ -80,7 +80,7 @@ fn an_address_is_taken_and_counted_from_the_moment_it_is_planned() {
 }
 
 #[test]
-fn what_did_not_happen_counts_no_more_and_what_may_have_happened_does() {
+fn a_write_that_did_not_happen_counts_no_more_and_one_that_may_have_happened_does() {
     for (failure, outcome, counts, read_due) in [
         (Failure::NotSent, Outcome::Nothing, 0, None),
         (
@@ -104,7 +104,7 @@ fn what_did_not_happen_counts_no_more_and_what_may_have_happened_does() {
 }
 
 #[test]
-fn the_holder_of_a_lost_write_waits_until_a_read_tells_what_happened() {
+fn the_holder_of_a_lost_write_waits_until_a_read_tells_its_outcome() {
     for (answer, left) in [
         (Answer::NoClaim, 0),
         (Answer::Claim(stored(&claim(1, "shop/web"), 5)), 1),
@@ -264,7 +264,7 @@ fn a_claim_of_another_use_keeps_its_use_when_its_holder_goes() {
 }
 
 #[test]
-fn what_another_kind_of_holder_has_is_taken_and_none_of_a_services() {
+fn an_address_of_another_kind_of_holder_is_taken_and_has_no_service() {
     let mut ledger = ledger();
     let node = HolderEntry::new(HolderKind::Node, ObjectKey::cluster_scoped("n1"));
     let floating = Claim::new(ip(1), Use::Floating, None, node.clone());

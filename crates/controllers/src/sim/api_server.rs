@@ -386,7 +386,7 @@ impl ApiServer {
     }
 
     /// Creates a claim without a holder.
-    pub(crate) fn hold_by_nobody(&mut self, addr: IpAddr) {
+    pub(crate) fn hold_without_holder(&mut self, addr: IpAddr) {
         self.set_tenure(addr, Tenure::Nobody("nobody".to_owned()));
     }
 

@@ -115,7 +115,7 @@ fn a_claim_of_another_use_is_never_judged_by_the_rules_of_services() {
 }
 
 #[test]
-fn a_claim_that_no_service_has_says_what_has_the_address() {
+fn a_claim_without_a_service_describes_its_holder_or_reservation() {
     for (spec, expected) in [
         (json!({"holders": [{"kind": "Namespace", "name": "shop"}]}), "Namespace shop"),
         (

@@ -513,7 +513,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_is_read_to_its_end_whatever_stands_in_its_objects(
+    fn a_list_is_read_to_its_end_with_any_text_in_its_objects(
         specs in vec(any_json(), 1..6)
     ) {
         let items = |names: &dyn Fn(usize) -> String| -> Value {
