@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_and_the_rest_of_the_pool_works() {
+    fn an_unreadable_entry_is_named_and_the_rest_of_the_pool_works() {
         let long = "x".repeat(100_000);
         for (case, segment, excluded, left, named) in [
             (

@@ -228,7 +228,7 @@ fn spec() -> impl Strategy<Value = Option<Value>> {
 }
 
 #[tokio::test]
-async fn whatever_the_originals_schemas_accept_ours_accept() {
+async fn our_schemas_accept_every_object_that_the_originals_accept() {
     // Each case is some calls: as many as a test may take, and no more.
     const CASES: usize = 150;
     let pairs = pairs().await;
