@@ -263,7 +263,7 @@ mod tests {
     const NAMED: &str = "--KUBEVIP_CUSTOM_LOADBALANCERCLASS_NAME=example.com/vip";
 
     #[test]
-    fn settings_of_either_program_say_where_pools_are_and_whom_they_serve() {
+    fn settings_of_either_program_name_the_place_of_pools_and_the_class_they_serve() {
         let class = Some(keys::CLASS_KUBE_VIP);
         for (flags, namespace, map, expected) in [
             (&[][..], "kube-system", "kubevip", None),

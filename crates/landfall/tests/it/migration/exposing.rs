@@ -88,7 +88,7 @@ async fn a_virtual_ip_has_an_address_and_a_copy_that_is_kept_in_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_is_served_when_an_address_becomes_free() {
+async fn a_waiting_virtual_ip_is_served_when_an_address_becomes_free() {
     let arena = old_arena().await;
     let old = Old::new(&arena, "vip-wait").await;
     let operator = arena.operator().await;

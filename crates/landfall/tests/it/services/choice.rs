@@ -84,7 +84,7 @@ async fn the_lowest_priority_number_serves_first_then_the_name() {
 }
 
 #[tokio::test]
-async fn pools_serve_only_whom_they_select() {
+async fn pools_serve_only_the_services_they_select() {
     let tenant = tenant("choice-select").await;
     let on_request = pool("select-request", &["10.3.3.0/30"]).with(|spec| {
         spec.auto_assign = Some(false);
