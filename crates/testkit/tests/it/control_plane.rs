@@ -25,7 +25,7 @@ async fn two_run_side_by_side_and_know_their_version() {
 }
 
 #[tokio::test]
-async fn service_account_may_do_what_rbac_says_and_no_more() {
+async fn a_service_account_may_do_only_as_rbac_says() {
     let plane = shared().await.unwrap();
     let path = plane.service_account_kubeconfig("rights", "reader").await.unwrap();
     let services: Api<Service> = Api::all(client_from(&path).await.unwrap());
