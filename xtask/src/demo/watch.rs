@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_has_something_else_is_told_with_what_it_has() {
+    fn a_sample_that_has_something_else_is_told_with_its_addresses() {
         use landfall_ipam::Reason;
 
         let taken = || service(Some("192.0.2.9"), None, Some("TakenBy"));

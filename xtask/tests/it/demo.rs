@@ -182,7 +182,7 @@ async fn a_demo_on_a_cluster_touches_nothing_of_others_and_leaves_nothing_behind
 }
 
 #[tokio::test]
-async fn a_demo_that_is_asked_to_end_removes_what_it_created() {
+async fn a_demo_that_is_asked_to_end_removes_the_objects_it_created() {
     let cluster = Cluster::take().await;
     let before = cluster.objects(KINDS).await;
     let demo = cluster.demo(&[]);
