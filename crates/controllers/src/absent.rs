@@ -62,7 +62,7 @@ impl Absent {
     }
 
     /// Holders whose time has run out since the last call.
-    pub(crate) fn give_up(&mut self, now: Now) -> Vec<ObjectKey> {
+    pub(crate) fn end_grace(&mut self, now: Now) -> Vec<ObjectKey> {
         let grace = self.grace;
         let over: Vec<_> = self
             .missing
@@ -93,8 +93,8 @@ mod tests {
             assert!(absent.in_grace(&unseen, at(seconds)), "{seconds}");
         }
         assert_eq!(absent.next_due(), Some(Duration::from_secs(310)));
-        assert_eq!(absent.give_up(at(309)), []);
-        assert_eq!(absent.give_up(at(310)), std::slice::from_ref(&unseen));
+        assert_eq!(absent.end_grace(at(309)), []);
+        assert_eq!(absent.end_grace(at(310)), std::slice::from_ref(&unseen));
         assert!(absent.is_orphaned(&unseen) && !absent.in_grace(&unseen, at(311)));
         assert_eq!(absent.next_due(), None);
 

@@ -27,7 +27,7 @@ use super::{
     service, virtual_ip,
 };
 use crate::{
-    kinds::{self, Served, Telling},
+    kinds::{self, Notice, Served},
     ledger::object as claim,
     object::{ObjectKey, Version},
     readiness::Listed,
@@ -187,7 +187,7 @@ pub(crate) async fn keepalived_groups(
     served: Served,
     news: mpsc::Sender<News>,
     listed: Listed,
-    any: Telling,
+    any: Notice,
 ) {
     let api: Api<DeserializeGuard<KeepalivedGroup>> = Api::all(client);
     let kind = "keepalivedgroups";

@@ -107,7 +107,7 @@ impl Ledger {
 
     /// Marks the release of a holder as in flight. The planner makes the call itself, because it knows
     /// how to read the holder live.
-    pub(crate) fn give_up(&mut self, claim: &Claim, holder: &HolderEntry, then: &Then) {
+    pub(crate) fn begin_release(&mut self, claim: &Claim, holder: &HolderEntry, then: &Then) {
         self.begin(claim.addr, then.leaves(claim, holder), Phase::Writing);
     }
 

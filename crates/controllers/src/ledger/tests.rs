@@ -179,7 +179,7 @@ fn an_address_that_is_given_up_counts_until_it_is() {
         (Err(Failure::Unknown("lost".into())), Outcome::Unknown, 1),
         (Ok(Answer::Released { by: None }), Outcome::Done, 0),
     ] {
-        ledger.give_up(&known, &known.holders()[0], &Then::Free);
+        ledger.begin_release(&known, &known.holders()[0], &Then::Free);
         assert_eq!((count(&ledger), ledger.claim_to_be(ip(1))), (1, None));
         let reported = ledger.given_up(ip(1), Version(5), result, at(10));
         assert_eq!((reported, count(&ledger)), (outcome, counts));
@@ -193,7 +193,7 @@ fn a_release_that_is_forbidden_is_tried_less_and_less_often() {
     let known = stored(&claim(1, "shop/web"), 5);
     ledger.observe(Watched::Present(ip(1), Version(5), known.clone()));
     for wait in [250, 500, 1000] {
-        ledger.give_up(&known, &known.holders()[0], &Then::Free);
+        ledger.begin_release(&known, &known.holders()[0], &Then::Free);
         ledger.given_up(ip(1), Version(5), Ok(Answer::Kept), at(10));
         let until = Duration::from_secs(10) + Duration::from_millis(wait);
         assert_eq!(ledger.release_delay(ip(1), at(10)).unwrap().until, Some(until));
@@ -203,7 +203,7 @@ fn a_release_that_is_forbidden_is_tried_less_and_less_often() {
     assert_eq!(told(&mut ledger, reader), [Change::ReleaseDue(ip(1))]);
     ledger.end_release_delays(at(20));
     assert_eq!(told(&mut ledger, reader), []);
-    ledger.give_up(&known, &known.holders()[0], &Then::Free);
+    ledger.begin_release(&known, &known.holders()[0], &Then::Free);
     ledger.given_up(ip(1), Version(5), Ok(Answer::Kept), at(20));
     ledger.observe(Watched::Present(ip(1), Version(6), stored(&known, 6)));
     assert_eq!(ledger.release_delay(ip(1), at(20)), None, "something newer is known");

@@ -319,7 +319,7 @@ impl engine::Planner for Planner {
                 self.dirty.insert(key.clone());
             }
         }
-        self.dirty.extend(self.absent.give_up(now));
+        self.dirty.extend(self.absent.end_grace(now));
         for key in std::mem::take(&mut self.read) {
             if let Some(progress) =
                 self.progress.get_mut(&key).filter(|_| self.dirty.contains(&key))
@@ -367,7 +367,7 @@ fn begin(ledger: &mut Ledger, step: &Step) -> Option<Write> {
         Step::Pass { claim } | Step::EndReservation { claim } => Some(ledger.touch(claim.clone())),
         Step::Release { claim, .. } => {
             if let Some(holder) = claim.holders().first() {
-                ledger.give_up(claim, holder, &Then::Free);
+                ledger.begin_release(claim, holder, &Then::Free);
             }
             None
         }

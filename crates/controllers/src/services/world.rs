@@ -165,7 +165,7 @@ impl<'a> World<'a> {
 
     /// The address that has waited longest for a deleted Service of a namespace, if giving it up lets
     /// the namespace have another of the pool.
-    pub(super) fn to_give_up(self, pool: &PoolName, namespace: &str) -> Option<IpAddr> {
+    pub(super) fn retained_to_free(self, pool: &PoolName, namespace: &str) -> Option<IpAddr> {
         let limit = usize::try_from(self.cluster.limit_of(pool, namespace)?).unwrap_or(usize::MAX);
         let (retained, oldest) = self.ledger.retained(pool, namespace);
         let in_use = self.ledger.count_with_external(pool, namespace).saturating_sub(retained);

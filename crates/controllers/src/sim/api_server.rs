@@ -387,7 +387,7 @@ impl ApiServer {
 
     /// Creates a claim without a holder.
     pub(crate) fn hold_without_holder(&mut self, addr: IpAddr) {
-        self.set_tenure(addr, Tenure::Nobody("nobody".to_owned()));
+        self.set_tenure(addr, Tenure::WithoutHolder("nobody".to_owned()));
     }
 
     /// The first report of a pool on whether ledger and Services agree.

@@ -29,10 +29,10 @@ fn claims_of_the_original_operator_are_read_from_label_and_annotation() {
     let without_holder = tenure(json!({}), json!({}));
     assert_eq!(
         without_holder.tenure,
-        Tenure::Nobody("an IP object that names no holder".to_owned())
+        Tenure::WithoutHolder("an IP object that names no holder".to_owned())
     );
     let odd = tenure(json!({}), json!({"virtualips.paas.il/owner": "no-slash"}));
-    assert!(matches!(odd.tenure, Tenure::Nobody(text) if text.contains("no-slash")));
+    assert!(matches!(odd.tenure, Tenure::WithoutHolder(text) if text.contains("no-slash")));
 }
 
 /// A claim with every field set.

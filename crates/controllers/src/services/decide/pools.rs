@@ -170,7 +170,7 @@ pub(super) fn specific(
             Err(verdict) => {
                 let over = matches!(verdict, Verdict::OverQuota(_));
                 let namespace = service.key.namespace();
-                let retained = world.to_give_up(&view.name, namespace).filter(|_| over);
+                let retained = world.retained_to_free(&view.name, namespace).filter(|_| over);
                 if retained.is_none() {
                     verdicts.push((view.name.clone(), verdict));
                     continue;

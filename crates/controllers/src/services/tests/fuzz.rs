@@ -529,7 +529,7 @@ proptest! {
         for claim in &claims.items {
             let unreadable = matches!(
                 object::read(claim).unwrap().tenure,
-                Tenure::Nobody(text) if text.contains("cannot be read")
+                Tenure::WithoutHolder(text) if text.contains("cannot be read")
             );
             prop_assert_eq!(unreadable, claim.0.is_err(), "it takes its address all the same");
         }
