@@ -67,7 +67,7 @@ impl Served {
     }
 }
 
-/// Tells what a [`Served`] knows, of something that is not a kind but begins and ends as kinds do.
+/// Informs a [`Served`] about something that is not a kind but begins and ends as kinds do.
 #[derive(Debug)]
 pub struct Notice(watch::Sender<Option<bool>>);
 

@@ -64,7 +64,7 @@ impl Readiness {
         Listed { readiness: self.clone(), entry: (name, number) }
     }
 
-    /// A watch that the process is ready without: it begins only when somebody asks for what it is for.
+    /// A watch that the process is ready without: it begins only when its objects are asked for.
     #[must_use = "it has the settings of the watch"]
     pub fn on_demand(&self, name: &'static str) -> Listed {
         Listed { readiness: self.clone(), entry: (name, NEVER_MISSING) }

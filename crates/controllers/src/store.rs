@@ -195,7 +195,7 @@ impl<K: Ord + Clone, V> Store<K, V> {
     }
 
     /// Takes in the answer to our own call that shows that the object, at this version, is not of the
-    /// sort we keep. Stale news of it is dropped until the watch has shown that, too.
+    /// sort we keep. Stale news of it is dropped until the watch has shown the same.
     pub(crate) fn left(&mut self, key: &K, version: Version) -> Option<V> {
         if self.entries.get(key).is_none_or(|entry| version <= entry.version) {
             return None;

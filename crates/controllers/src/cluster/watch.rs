@@ -206,7 +206,7 @@ pub(crate) async fn keepalived_groups(
     while_served(kind, api, served, news, listed, of_kind, translate).await;
 }
 
-/// Watches the endpoints of all Services while there is a keepalived group, which is when somebody asks for them.
+/// Watches the endpoints of all Services while there is a keepalived group, because only groups need them.
 pub(crate) async fn endpoints(
     client: Client,
     served: Served,

@@ -301,7 +301,7 @@ fn the_node_that_carries_an_address_is_written_into_its_claim_once() {
     ledger.place(ip(1), Some("n1"));
     assert_eq!(ledger.next_due(), None, "it says so already");
 
-    // Somebody else writes something else.
+    // Another program writes something else.
     let other = Claim { node: Some("n9".into()), version: Version(7), ..known.clone() };
     ledger.observe(Watched::Present(ip(1), Version(7), other));
     assert_eq!(placing(&mut ledger, 2), n1);

@@ -60,7 +60,7 @@ pub(super) struct Planner {
     reader: Reader,
     /// `VirtualIPs` to decide about, because something changed.
     dirty: BTreeSet<ObjectKey>,
-    /// `VirtualIPs` to decide about, because their Services were read. What was read is outdated for those
+    /// `VirtualIPs` to decide about, because their Services were read. The answer is outdated for those
     /// that are dirty as well: several reports are taken in before the next plan.
     read: BTreeSet<ObjectKey>,
     progress: BTreeMap<ObjectKey, Progress>,

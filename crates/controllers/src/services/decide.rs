@@ -38,7 +38,7 @@ pub(super) enum Decision {
     Show { addrs: Vec<IpAddr>, refusals: Vec<Refusal>, satisfied: bool },
     /// It shows an address that belongs to another. Neither is moved, both are told.
     Disputed(Refusal),
-    /// Its namespace has reached its quota, and this address waits for a deleted Service. Give it up,
+    /// Its namespace has reached its quota, and this address waits for a deleted Service. Free it,
     /// then decide again.
     FreeRetained(IpAddr),
 }

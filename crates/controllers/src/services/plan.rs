@@ -288,8 +288,7 @@ impl Round<'_> {
         }
     }
 
-    /// Decides about whoever has something to be decided. Who waits comes before who has just
-    /// arrived.
+    /// Decides about the Services that are marked for it. Waiting Services come before new ones.
     fn plan_services(&mut self) {
         self.plan_annotated();
         self.serve_freed();

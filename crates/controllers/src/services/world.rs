@@ -163,7 +163,7 @@ impl<'a> World<'a> {
         fitting.collect()
     }
 
-    /// The address that has waited longest for a deleted Service of a namespace, if giving it up lets
+    /// The address that has waited longest for a deleted Service of a namespace, if freeing it lets
     /// the namespace have another of the pool.
     pub(super) fn retained_to_free(self, pool: &PoolName, namespace: &str) -> Option<IpAddr> {
         let limit = usize::try_from(self.cluster.limit_of(pool, namespace)?).unwrap_or(usize::MAX);

@@ -128,7 +128,7 @@ enum Slot {
     Nothing,
     /// A call under way decides.
     Later,
-    /// It shows what belongs to somebody else.
+    /// It shows an address of another Service.
     Disputed,
 }
 

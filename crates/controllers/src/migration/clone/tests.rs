@@ -151,7 +151,7 @@ fn only_differences_are_written() {
             json!({"metadata": {}, "spec": {"externalIPs": ["10.0.0.5"]}}),
         ),
         (
-            "what nobody keeps in line",
+            "fields that are not kept in line",
             |copy| copy.spec.as_mut().unwrap().external_traffic_policy = Some("Local".to_owned()),
             Value::Null,
         ),

@@ -242,7 +242,7 @@ fn a_claim_whose_virtual_ip_is_gone_is_released_once_no_service_shows_the_addres
     let mut rig = Rig::listed(Duration::ZERO);
     rig.hear(service(&["10.0.0.1"], 3));
     rig.hear(is(claim("u", 4)));
-    assert_eq!(released(&mut rig), 0, "somebody shows it");
+    assert_eq!(released(&mut rig), 0, "a Service shows it");
     rig.hear(service(&[], 5));
     assert_eq!(released(&mut rig), 1);
 
@@ -330,7 +330,7 @@ fn a_claim_that_was_shown_for_longer_than_the_grace_goes_when_it_is_shown_no_mor
     rig.hear(is(claim("u", 4)));
     assert_eq!(rig.plan(now(10)), []);
     assert_eq!(rig.plan(now(310)), []);
-    assert_eq!(rig.next_due(), None, "it waits for somebody, not for the clock");
+    assert_eq!(rig.next_due(), None, "it waits for another program, not for the clock");
     rig.hear(service(&[], 5));
     assert_eq!(rig.plan(now(311)).len(), 1);
 }

@@ -72,7 +72,7 @@ impl StateMachineTest for Operated {
             assert_eq!(state.sim.cluster.age(), age, "a restart writes nothing");
         }
         driver::pass_a_moment(&mut state.sim);
-        assert_eq!(state.sim.plan(0), 0, "whoever has planned has nothing left to do");
+        assert_eq!(state.sim.plan(0), 0, "an operator that has planned has nothing left to do");
         compare::no_service_moved_without_reason(&state.before, &state.sim, &act, after);
         state.before = compare::shown(&state.sim);
         state

@@ -223,7 +223,7 @@ fn a_claim_that_went_is_made_again_unless_the_address_has_another_holder() {
     cluster.claim("10.0.0.1", &json!({"ipgroup": "p"}), "shop/thief", &json!({}));
     cluster.settle();
     assert_eq!(cluster.state("shop/web"), ("Error", "10.0.0.1 is held by Service shop/thief"));
-    assert!(cluster.is_shown(addr), "nobody is moved");
+    assert!(cluster.is_shown(addr), "no Service is moved");
     delete(&mut cluster, "shop/web");
     cluster.settle();
     assert!(!cluster.has_vip("shop/web"));

@@ -115,7 +115,7 @@ fn behind_any_obstacle_everything_stays_and_goes_on_when_it_is_gone() {
             group,
         ),
         (
-            "the claim is somebody else's",
+            "the claim is another holder's",
             |cluster| {
                 cluster.group("p", "10.0.0.0/29", &[]);
                 cluster.remove_claim("10.0.0.1");
@@ -407,7 +407,7 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
     delete(&mut cluster, "shop/web");
     cluster.settle();
     assert!(!cluster.has_vip("shop/web"));
-    assert!(cluster.claim_on(addr).is_none(), "nobody else would release it");
+    assert!(cluster.claim_on(addr).is_none(), "no other program would release it");
 }
 
 /// An alias or a headless Service in the place of the Service that got the claim.

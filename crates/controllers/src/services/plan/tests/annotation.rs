@@ -78,7 +78,7 @@ fn whichever_is_edited_the_service_moves() {
             "192.0.2.1",
         ),
         (
-            "what another has, while the spec still says the old one: nobody is moved",
+            "what another has, while the spec still says the old one: no Service is moved",
             |view| {
                 view.shows = vec![ip("10.0.0.1")];
                 spec_contradicts_annotation(view, "10.0.0.0");

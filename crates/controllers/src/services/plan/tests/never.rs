@@ -51,7 +51,7 @@ fn an_address_in_a_service_range_is_given_by_no_pool_and_stays_with_its_holder()
     sim.cluster.create_service("shop/any");
     asks(&mut sim, "shop/asks", "10.0.0.1");
     sim.settle();
-    assert_eq!(shown_by(&sim, "shop/first"), ["10.0.0.0"], "nobody's address changes");
+    assert_eq!(shown_by(&sim, "shop/first"), ["10.0.0.0"], "no address changes");
     assert_eq!(shown_by(&sim, "shop/any"), ["10.0.0.2"]);
     let said = condition_of(&sim, "shop/asks").2;
     assert!(

@@ -172,7 +172,7 @@ fn the_address_of_a_node_is_not_given_even_if_the_service_could_share_it() {
     set_node(&mut sim, "n1", &["10.0.0.0"]);
     share(&mut sim, "shop/b", "k", 443);
     sim.settle();
-    assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"], "nobody's address is taken away");
+    assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"], "no Service loses its address");
     assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.1"]);
 }
 

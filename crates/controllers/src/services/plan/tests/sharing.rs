@@ -10,7 +10,7 @@ fn services_with_one_key_share_an_address_as_long_as_their_ports_allow_it() {
     let mut sim = sharing(&[("shop/a", "k", 80)]);
     share(&mut sim, "shop/b", "k", 443);
     sim.settle();
-    assert_eq!(sim.cluster.writes, ["touch", "publish"], "joining is two writes, too");
+    assert_eq!(sim.cluster.writes, ["touch", "publish"], "joining is two writes as well");
     share(&mut sim, "shop/c", "k", 80);
     share(&mut sim, "shop/d", "other", 22);
     sim.settle();

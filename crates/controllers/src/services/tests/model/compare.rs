@@ -87,7 +87,7 @@ pub(super) fn all_is_well(sim: &Sim) {
     assert!(clashing.is_empty(), "{clashing:?}");
 }
 
-/// Every Service has and says what the model expects.
+/// Every Service has the addresses and the condition that the model expects.
 pub(super) fn every_service_is_served_as_promised(sim: &Sim, model: &Model) {
     let names: Vec<_> = sim.cluster.services.keys().map(ToString::to_string).collect();
     assert_eq!(names, model.services.keys().copied().collect::<Vec<_>>());
