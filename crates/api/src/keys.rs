@@ -10,7 +10,7 @@ pub const PREFIX: &str = "landfall.dev/";
 pub const LABEL_IPGROUP: &str = "ipgroup";
 /// Label on an `IP` of vip-allocator-operator up to 0.3: name of its `GroupSegmentMapping`.
 pub const LABEL_GSM: &str = "gsm";
-/// Annotation on an `IP`: `namespace/name` of who has it. The domain is `paas.il`, unlike all else.
+/// Annotation on an `IP`: `namespace/name` of its holder. The domain is `paas.il`, unlike all else.
 pub const ANNOTATION_OWNER: &str = "virtualips.paas.il/owner";
 /// Annotation on an `IP` with several holders: the first of them and how many more, for the column.
 pub const ANNOTATION_HOLDERS: &str = "landfall.dev/holders";
@@ -18,7 +18,7 @@ pub const ANNOTATION_HOLDERS: &str = "landfall.dev/holders";
 pub const FINALIZER_SERVICE: &str = "ips.paas.org/finalizer";
 /// Finalizers of replaced operators, which leave a Service once the ledger is right about it.
 pub const FINALIZERS_LEFT: &[&str] = &[FINALIZER_SERVICE];
-/// Webhook of vip-allocator-operator. When that is gone and this is not, nobody can write an `IP`.
+/// Webhook of vip-allocator-operator. When that is gone and this is not, no `IP` can be written.
 pub const WEBHOOK_LEFT: &str = "vip.kb.io";
 /// The configuration that holds [`WEBHOOK_LEFT`].
 pub const WEBHOOK_LEFT_CONFIGURATION: &str =

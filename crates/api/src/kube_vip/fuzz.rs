@@ -1,4 +1,4 @@
-//! Whatever stands in the `ConfigMap`: pools with addresses that it names, or the words why not.
+//! Any text in the `ConfigMap` makes pools with addresses that it names, or messages that say why not.
 
 use proptest::{
     collection::{btree_map, vec},

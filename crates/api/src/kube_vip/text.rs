@@ -17,7 +17,7 @@ const LONGEST_ENTRY: usize = 256;
 /// More wrong entries than this are only counted.
 const MOST_PROBLEMS: usize = 8;
 
-/// What holds for a pool beside its addresses.
+/// The settings of a pool beside its addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rules {
     pub(super) descending: bool,

@@ -1,4 +1,4 @@
-//! Whatever the schemas of vip-allocator-operator accept, ours accept: its manifests lie in repositories
+//! Our schemas accept all that those of vip-allocator-operator accept: its manifests lie in repositories
 //! and backups, and are applied again.
 
 use std::time::Duration;
