@@ -184,7 +184,7 @@ mod tests {
             ("only one is local", Some(&local(&web)), ("shop", Some(&dns)), Some(Clash::Policy)),
             ("not local, other pods", Some(&web), ("shop", Some(&elsewhere(&dns))), None),
             (
-                "local, and nobody knows which pods",
+                "local, with unknown pods",
                 Some(&Terms { local: true, ports: vec!["TCP/1".to_owned()], ..no_pods.clone() }),
                 ("shop", Some(&local(&no_pods))),
                 Some(Clash::Pods),
