@@ -28,7 +28,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What every verb understands.
+/// The options of every verb.
 #[derive(Args, Debug)]
 pub struct Global {
     /// Kubeconfig to use; else KUBECONFIG, else the service account of the pod

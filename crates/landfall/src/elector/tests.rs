@@ -53,7 +53,7 @@ async fn a_frozen_leader_stands_down_before_another_takes_over() {
     assert!(frozen.elapsed() <= 6 * SECOND, "took over after {:?}", frozen.elapsed());
     arena.link("a").thaw();
     arena.watch_for(60 * SECOND).await;
-    assert_eq!(arena.terms(), ["a", "b"], "the thawed one stands by");
+    assert_eq!(arena.terms(), ["a", "b"], "the thawed one is a standby");
     assert_eq!(arena.spec().lease_transitions, Some(1));
 }
 

@@ -131,7 +131,7 @@ async fn consistent(arena: &Arena) {
     .unwrap();
 }
 
-/// Replays a recording, starts the operator, and checks that nothing changes but what must.
+/// Replays a recording, starts the operator, and checks that only necessary changes are made.
 async fn taken_over(arena: &Arena, recording: &Recording, fate: &Fate) {
     taken_over_by(arena, recording, fate, async || arena.operator().await).await;
     arena.a_start_writes_nothing().await;

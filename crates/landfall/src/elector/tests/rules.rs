@@ -142,7 +142,7 @@ fn taking_counts_a_transition_and_renewing_does_not() {
     // (case, what was seen, transitions, acquired)
     for (case, seen, transitions, acquired) in [
         ("created", None, 0, now),
-        ("taken from nobody", Some(record("", "1", Some(1))), 5, now),
+        ("taken without a holder", Some(record("", "1", Some(1))), 5, now),
         ("renewed", Some(mine), 4, then),
     ] {
         let mut candidate = Candidate::new("me".into(), Timing::client_go());
@@ -220,7 +220,7 @@ fn only_the_holder_releases() {
     for (case, seen, releases) in [
         ("nothing", None, false),
         ("another's", Some(record("other", "1", Some(15))), false),
-        ("nobody's", Some(record("", "1", Some(1))), false),
+        ("without a holder", Some(record("", "1", Some(1))), false),
         ("ours", Some(record("me", "1", Some(15))), true),
     ] {
         let mut candidate = Candidate::new("me".into(), Timing::client_go());

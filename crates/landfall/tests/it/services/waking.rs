@@ -118,7 +118,7 @@ async fn a_status_that_another_program_changed_comes_back_as_it_was() {
         ("wiped", json!([])),
         ("an address outside every pool", json!([{"ip": "203.0.113.9"}])),
         ("a free address of the pool", json!([{"ip": "10.4.3.5"}])),
-        ("somebody else's address", json!([{"ip": others}])),
+        ("another Service's address", json!([{"ip": others}])),
         ("a host name", json!([{"hostname": "web.example.com"}])),
         ("a host name beside it", json!([{"ip": has}, {"hostname": "web.example.com"}])),
     ] {
