@@ -170,8 +170,8 @@ async fn everything_goes_when_its_parent_is_killed() {
     .unwrap();
 }
 
-/// Writes down what must not survive: a directory, and for each process its program in `/proc`,
-/// which a dead process has not, even where nobody reaps orphans.
+/// Writes down the paths that must not survive: a directory, and for each process its program in `/proc`,
+/// which a dead process has not, even where orphans are not reaped.
 async fn wait_to_be_killed(report: &Path) {
     let plane = ControlPlane::start().await.unwrap();
     let processes = plane.pids().into_iter().map(|pid| format!("/proc/{pid}/exe"));
