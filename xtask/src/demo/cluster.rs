@@ -136,7 +136,7 @@ pub(super) async fn run(
     let performed = Box::pin(perform(args, &stage, &mut made, &mut operator, signals, output));
     let ended = performed.await;
     if matches!(ended, Err(super::Error::OtherPool(_))) {
-        // Before it serves the pool of somebody else.
+        // Before it serves a pool that is not the demo's.
         operator = None;
     }
     output.heading("removing what the demo created (Ctrl-C again leaves the rest)");
@@ -382,7 +382,7 @@ fn claims_of(pools: &[String]) -> String {
     format!("{LABEL_IPGROUP} in ({})", pools.join(","))
 }
 
-/// Waits until the claims of the samples are released, and deletes those that nobody releases.
+/// Waits until the claims of the samples are released, and deletes those that are not released.
 async fn release_claims(stage: &Stage, is_served: bool) -> Result<(), Error> {
     let (namespaces, pools) = (names(&stage.namespaces), names(&stage.pools));
     let claims: Api<IP> = Api::all(stage.client.clone());

@@ -150,7 +150,7 @@ impl Row {
         !self.addresses.is_empty() || self.refusal.is_some()
     }
 
-    /// What its node is called, and how long the last move took.
+    /// The name of its node, and how long the last move took.
     pub(super) fn place(&self) -> String {
         let node = self.node.clone().unwrap_or_default();
         match self.moved {
@@ -369,7 +369,7 @@ mod tests {
             ("announced before it was seen", None, None, "n1"),
             ("moved", Some(held("n2")), Some(Duration::from_millis(312)), "n2 after 312 ms"),
             ("the Service is as it was", Some(given()), None, "n2 after 312 ms"),
-            ("nobody holds it just now", Some(Change::Announced(vec![])), None, "n2 after 312 ms"),
+            ("it has no holder just now", Some(Change::Announced(vec![])), None, "n2 after 312 ms"),
             ("moved again, unseen", Some(held("n1")), None, "n1"),
         ] {
             if let Some(change) = change {

@@ -25,10 +25,10 @@ pub(super) struct Row {
     pub(super) event: String,
     pub(super) advert_millis: u32,
     pub(super) runs: usize,
-    /// What VRRP itself may take.
+    /// The time that VRRP itself may take.
     pub(super) protocol_seconds: Option<f64>,
     pub(super) seconds: Option<Spread>,
-    /// What 99 of 100 runs should take at most.
+    /// The time that 99 of 100 runs should take at most.
     pub(super) bar_seconds: f64,
     /// Samples in which two nodes held an address, and the longest time from the first to the last in a row.
     pub(super) doubled_samples: usize,

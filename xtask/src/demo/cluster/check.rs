@@ -186,7 +186,7 @@ impl Others {
         pool.or(claim).or(virtual_ip)
     }
 
-    /// Who has some of these addresses.
+    /// The objects that have some of these addresses.
     fn clashes(&self, addresses: &AddrSet) -> Vec<String> {
         let ours = |addr: &IpAddr| addresses.contains(*addr);
         let pools = self.pools.iter().filter(|pool| {
