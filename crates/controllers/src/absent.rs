@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_never_seen_is_waited_for_and_one_that_left_is_not() {
+    fn a_holder_that_was_never_seen_is_waited_for_and_one_that_left_is_not() {
         let (unseen, left) = (ObjectKey::new("a", "unseen"), ObjectKey::new("a", "left"));
         let mut absent = Absent::new(Duration::from_mins(5));
         absent.saw_leave(&left);

@@ -170,7 +170,7 @@ fn holders_count_for_quotas_and_sharing_until_the_last_of_them_left() {
 }
 
 #[test]
-fn an_address_that_is_given_up_counts_until_it_is() {
+fn an_address_under_release_counts_until_it_is_free() {
     let mut ledger = ledger();
     let known = stored(&claim(1, "shop/web"), 5);
     ledger.observe(Watched::Present(ip(1), Version(5), known.clone()));

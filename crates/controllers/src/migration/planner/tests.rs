@@ -278,7 +278,7 @@ fn a_claim_whose_virtual_ip_is_gone_is_released_once_no_service_shows_the_addres
 
 /// The grace is five minutes, and the claim is known from second 10 on.
 #[test]
-fn a_claim_waits_for_one_that_was_never_seen_and_not_for_one_that_left() {
+fn a_claim_waits_for_a_virtual_ip_that_was_never_seen_and_not_for_one_that_left() {
     // Being deleted, so that nothing else is done for it.
     let vip = || there(VirtualIpView { deleting: true, ..vip(5) });
     let held = || is(claim("u", 6));

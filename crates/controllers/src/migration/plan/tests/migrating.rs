@@ -471,7 +471,7 @@ fn one_without_an_address_is_exposed_first() {
 }
 
 #[test]
-fn nothing_is_done_for_one_that_was_not_asked() {
+fn a_virtual_ip_without_a_request_to_migrate_stays_as_it_is() {
     let mut cluster = valid();
     cluster.group("p", "10.0.0.0/29", &[]);
     cluster.settle();

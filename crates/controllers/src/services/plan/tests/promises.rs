@@ -91,7 +91,7 @@ fn restart_writes_nothing(sim: &mut Sim) {
 }
 
 #[test]
-fn an_address_kept_by_name_in_no_pool_does_not_stand_before_one_kept_for_the_namespace() {
+fn a_reservation_by_name_outside_every_pool_does_not_precede_one_for_the_namespace() {
     let mut sim = running(1);
     reserve(&mut sim, "10.0.0.9", "shop", Some("web"));
     reserve(&mut sim, "10.0.0.3", "shop", None);
@@ -329,15 +329,15 @@ fn a_service_that_requires_both_families_says_which_it_misses_even_when_others_t
 #[test]
 fn one_family_is_enough_for_a_service_that_prefers_both_and_got_the_address_it_asked_for() {
     let mut sim = running(1);
-    create(&mut sim, &["shop/web", "shop/in-vain"]);
-    for (key, addr) in [("shop/web", "10.0.0.2"), ("shop/in-vain", "10.0.0.9")] {
+    create(&mut sim, &["shop/web", "shop/outside"]);
+    for (key, addr) in [("shop/web", "10.0.0.2"), ("shop/outside", "10.0.0.9")] {
         want_both_families(&mut sim, key, false);
         ask(&mut sim, key, &[addr]);
     }
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.2"]);
     assert_eq!(says(&sim, "shop/web"), ("True".to_owned(), "Allocated".to_owned()));
-    assert_eq!(says(&sim, "shop/in-vain"), refused("OutsideEveryPool"));
+    assert_eq!(says(&sim, "shop/outside"), refused("OutsideEveryPool"));
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn no_younger_service_is_served_while_an_address_reserved_for_two_is_taken() {
 }
 
 #[test]
-fn an_address_that_is_given_back_goes_to_the_oldest_also_if_a_quota_was_in_its_way() {
+fn an_address_that_is_released_goes_to_the_oldest_even_if_a_quota_was_in_its_way() {
     let mut sim = running(1);
     sim.cluster.set_pool("IPGroup/a", "10.0.0.0", "");
     allow_each_namespace(&mut sim, 1);
