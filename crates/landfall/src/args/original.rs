@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn several_classes_are_served_also_beside_services_without_one() {
+    fn several_classes_are_served_even_beside_services_without_one() {
         for (classes, expected) in [
             ("a/b,c/d", &[Some("a/b"), Some("c/d")][..]),
             (",a/b", &[None, Some("a/b")]),
