@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_anybody_else_is_not_deleted() {
+    fn a_claim_with_a_holder_outside_the_demo_is_not_deleted() {
         let namespaces = ["demo-shop".to_owned()];
         for (holders, expected) in [
             (&["demo-shop"][..], true),
