@@ -181,7 +181,7 @@ fn an_address_under_release_counts_until_it_is_free() {
     ] {
         ledger.begin_release(&known, &known.holders()[0], &Then::Free);
         assert_eq!((count(&ledger), ledger.claim_to_be(ip(1))), (1, None));
-        let reported = ledger.given_up(ip(1), Version(5), result, at(10));
+        let reported = ledger.release_ended(ip(1), Version(5), result, at(10));
         assert_eq!((reported, count(&ledger)), (outcome, counts));
     }
     assert!(!ledger.book.is_taken(ip(1)));
@@ -194,7 +194,7 @@ fn a_release_that_is_forbidden_is_tried_less_and_less_often() {
     ledger.observe(Watched::Present(ip(1), Version(5), known.clone()));
     for wait in [250, 500, 1000] {
         ledger.begin_release(&known, &known.holders()[0], &Then::Free);
-        ledger.given_up(ip(1), Version(5), Ok(Answer::Kept), at(10));
+        ledger.release_ended(ip(1), Version(5), Ok(Answer::Kept), at(10));
         let until = Duration::from_secs(10) + Duration::from_millis(wait);
         assert_eq!(ledger.release_delay(ip(1), at(10)).unwrap().until, Some(until));
     }
@@ -204,7 +204,7 @@ fn a_release_that_is_forbidden_is_tried_less_and_less_often() {
     ledger.end_release_delays(at(20));
     assert_eq!(told(&mut ledger, reader), []);
     ledger.begin_release(&known, &known.holders()[0], &Then::Free);
-    ledger.given_up(ip(1), Version(5), Ok(Answer::Kept), at(20));
+    ledger.release_ended(ip(1), Version(5), Ok(Answer::Kept), at(20));
     ledger.observe(Watched::Present(ip(1), Version(6), stored(&known, 6)));
     assert_eq!(ledger.release_delay(ip(1), at(20)), None, "something newer is known");
 }

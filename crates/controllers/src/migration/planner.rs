@@ -398,7 +398,7 @@ fn settle(
     if let Some(write) = write {
         ledger.written(write, None, result, now);
     } else if let Step::Release { claim, .. } = step {
-        ledger.given_up(claim.addr, claim.version, result, now);
+        ledger.release_ended(claim.addr, claim.version, result, now);
     }
 }
 

@@ -253,7 +253,7 @@ impl<'a> World<'a> {
     }
 
     /// A description of the object that has a taken address.
-    pub(super) fn who_has(self, addr: IpAddr, audience: Audience<'_>) -> String {
+    pub(super) fn describe_holder(self, addr: IpAddr, audience: Audience<'_>) -> String {
         if let Some(claim) = self.claim(addr) {
             return claim.described(audience);
         }

@@ -182,7 +182,10 @@ pub(super) fn specific(
             Some(Ok(())) => world.ledger.book.offers(&view.name, addr),
             Some(Err(why)) => Err(why.clone()),
             None if world.is_free_for(service, addr) => world.ledger.book.offers(&view.name, addr),
-            None => world.ledger.book.can_give(&view.name, addr, || world.who_has(addr, audience)),
+            None => world
+                .ledger
+                .book
+                .can_give(&view.name, addr, || world.describe_holder(addr, audience)),
         };
         match given {
             Ok(()) => {
