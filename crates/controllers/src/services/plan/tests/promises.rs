@@ -3,6 +3,9 @@
 use landfall_ipam::{Family, Terms};
 
 use super::*;
+use crate::{cluster::classes::Classes, sim::Foreign};
+
+const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
 /// Another program, or an operator that knows other pools, undoes every write of ours.
 #[test]
@@ -27,9 +30,6 @@ fn writes_that_are_undone_again_and_again_are_repeated_at_growing_intervals() {
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"], "and the last word is ours");
 }
-use crate::{cluster::classes::Classes, sim::Foreign};
-
-const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
 fn edit_pool(sim: &mut Sim, change: impl FnOnce(&mut PoolView)) {
     sim.cluster.put_pool(&PoolName::new("IPGroup/a"), change);
