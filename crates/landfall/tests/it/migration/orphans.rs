@@ -9,7 +9,7 @@ use crate::stage::{LONG, ip, old_arena};
 
 /// No `VirtualIP` is left, or not even the kind.
 #[tokio::test(flavor = "multi_thread")]
-async fn they_are_released_though_nothing_else_is_left() {
+async fn orphaned_claims_are_released_though_nothing_else_is_left() {
     let arena = old_arena().await;
     let old = Old::new(&arena, "vip-orphan").await;
     let claim = virtual_ip_claim(ip("10.47.0.1"), "orphan", "vip-orphan/gone");
