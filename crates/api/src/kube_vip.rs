@@ -42,7 +42,7 @@ pub struct PoolMap {
 pub struct KeyPool {
     /// The key, such as `cidr-web` or `range-global`.
     pub key: String,
-    /// The namespaces it serves, also when the pool cannot be read: no other key replaces it.
+    /// The namespaces it serves, even when the pool cannot be read: no other key replaces it.
     pub namespaces: Scope,
     /// Its addresses, or everything that is wrong with the texts. One entry that cannot be read
     /// rejects them all.
