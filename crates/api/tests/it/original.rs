@@ -179,7 +179,7 @@ async fn manifests_that_the_original_took_are_taken_as_they_are() {
         ("long texts", Some(group(&"x".repeat(5000), json!(["y".repeat(5000)])))),
         ("a long list", Some(group("10.0.0.0/8", json!(many)))),
         ("everything", Some(group("0.0.0.0/0", json!(["0.0.0.0", "224.0.0.0"])))),
-        ("a field of no kind", Some(json!({"segment": "a", "excludedIPs": [], "note": 5}))),
+        ("an unknown field", Some(json!({"segment": "a", "excludedIPs": [], "note": 5}))),
     ] {
         assert!(pairs[0].judge("table", spec.as_ref()).await, "{case}: the original takes it");
     }
