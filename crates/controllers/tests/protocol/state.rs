@@ -36,7 +36,7 @@ pub(crate) struct Ghosts {
     /// By address and name: since the claim was last written there was a moment at which the holder
     /// neither showed nor could want the address.
     pub(crate) unwanted: [[bool; 2]; 2],
-    /// By name: what it shows was there before any operator, and is in no claim yet.
+    /// By name: its address was shown before any operator ran, and is in no claim yet.
     pub(crate) as_it_came: [bool; 2],
     /// By name: whether it changed its mind about sharing since it got what it shows.
     pub(crate) changed_consent: [bool; 2],

@@ -1,4 +1,4 @@
-//! What a condition says is what an offline caller is told, for every reason.
+//! A condition and an offline caller say the same, for every reason.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -488,7 +488,7 @@ fn is_left_in_the_dark(stored: &Stored) -> bool {
     let service = &stored.view;
     let ours = service.class.is_none() && !service.deleting;
     let told = condition::get(&service.conditions, CONDITION_ALLOCATED);
-    // Where kube-vip is not in use, what counts is the Service without its annotation.
+    // Where kube-vip is not in use, the Service without its annotation counts.
     let plain = service.plain.as_ref();
     let has_hostname =
         service.ingress_has_hostname || plain.is_some_and(|plain| plain.ingress_has_hostname);
