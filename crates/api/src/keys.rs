@@ -88,7 +88,7 @@ pub struct SharingKey {
 }
 
 /// Annotations with a sharing key, ours first. The others are those of programs that ran before us:
-/// what Services agreed to under them still holds, so that what they share can be taken over.
+/// an agreement of Services under them still holds, so that shared addresses can be taken over.
 pub const SHARING_KEYS: &[SharingKey] = &[
     SharingKey {
         key: ANNOTATION_SHARING_KEY,
@@ -193,7 +193,7 @@ pub fn entries<'a>(metadata: &'a ObjectMeta, key: &str) -> impl Iterator<Item = 
 }
 
 /// The same, refused if there are more than [`MOST_ENTRIES`] or one is longer than [`LONGEST_ENTRY`]:
-/// what is kept of an object must stay small, whatever its user writes.
+/// the part of an object that is kept must stay small, whatever its user writes.
 pub fn bounded_entries<'a>(
     metadata: &'a ObjectMeta,
     key: &'static str,

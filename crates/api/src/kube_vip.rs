@@ -1,8 +1,8 @@
 //! The pools of kube-vip-cloud-provider: a `ConfigMap` with a key per namespace.
 //!
-//! What that program takes is taken here and means the same. What it refuses because of a blank, a
-//! line break or an empty entry, or because CIDRs and ranges are in one value, is read as it was
-//! meant.
+//! A text that kube-vip-cloud-provider takes is taken here and means the same. One that it refuses because
+//! of a blank, a line break or an empty entry, or because CIDRs and ranges are in one value, is read as
+//! it was meant.
 
 mod read;
 mod text;

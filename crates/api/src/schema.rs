@@ -3,9 +3,9 @@
 //! Every string and list that a CEL rule looks at has a largest size: the API server multiplies them
 //! into the cost of the rule and refuses the CRD without them.
 //!
-//! What vip-allocator-operator accepted is accepted: its objects are applied again from repositories
-//! and backups. So nothing is asked of the fields that it knew but their type, and whatever of them
-//! cannot be read is told by the condition of the object.
+//! Objects that vip-allocator-operator accepted are accepted: they are applied again from repositories
+//! and backups. So nothing is asked of the fields that it knew but their type, and an unreadable
+//! one is told by the condition of the object.
 
 use kube::core::{Message, Reason, Rule};
 

@@ -89,7 +89,7 @@ pub(super) fn excluded(text: &str) -> Result<Vec<AddrBlock>, Vec<String>> {
     Ok(entries(text, Lone::Taken)?.into_iter().map(|(_, block)| block).collect())
 }
 
-/// What becomes of an entry that is a single address.
+/// How an entry that is a single address is read.
 #[derive(Clone, Copy)]
 enum Lone {
     /// As kube-vip-cloud-provider does it, so that a text that is fine here is fine there.

@@ -1,4 +1,4 @@
-//! The kinds of vip-allocator-operator up to 0.3: what it stored is read and kept as it is.
+//! The kinds of vip-allocator-operator up to 0.3: its stored objects are read and kept as they are.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What is odd and does no harm is said, and nothing else is.
+//! Odd but harmless texts are named in a warning, and no others.
 
 use super::*;
 
