@@ -3,7 +3,7 @@
 //! Others use it, so the demo keeps to itself. Its pools serve only its own namespaces and a class that
 //! no other allocator serves. Its operator runs under an account that can write nothing else, and not at
 //! all where an operator leads already. Nothing is created unless all names and addresses are free, and
-//! what was created is removed at the end, and nothing else.
+//! only the created objects are removed at the end.
 
 mod account;
 mod check;
@@ -395,7 +395,7 @@ async fn release_claims(stage: &Stage, is_served: bool) -> Result<(), Error> {
         Ok::<_, Error>(listed)
     };
     if is_served {
-        // Too late is no failure: what is left is deleted below.
+        // Too late is no failure: the remaining claims are deleted below.
         drop(
             wait::until("the claims of the samples", RELEASE_DEADLINE, async || {
                 ours().await.is_ok_and(|left| left.is_empty())

@@ -31,7 +31,7 @@ pub(super) enum Change {
     OtherPool(String),
 }
 
-/// What of a cluster is watched.
+/// The watched part of a cluster.
 #[derive(Debug)]
 pub(super) struct Scope {
     services: Vec<Api<Service>>,
@@ -298,7 +298,7 @@ impl Board {
     }
 }
 
-/// What of a row a new look can change, apart from the pools, which come from elsewhere.
+/// The parts of a row that a new look can change, apart from the pools, which come from elsewhere.
 fn plain(row: &Row) -> (Vec<&str>, Option<&(String, String)>) {
     (row.ips().collect(), row.refusal.as_ref())
 }

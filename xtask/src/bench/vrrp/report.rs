@@ -152,9 +152,9 @@ pub(super) struct Idle {
     pub(super) slots: u8,
     pub(super) advert_millis: u32,
     pub(super) seconds: f64,
-    /// Of the node that uses most; what both processes of an agent share counts once.
+    /// Of the node that uses most; memory that both processes of an agent share counts once.
     pub(super) resident_mb: f64,
-    /// The same with what they share counted for each.
+    /// The same with shared memory counted for each.
     pub(super) summed_mb: f64,
     pub(super) agent_cpu: f64,
     pub(super) keepalived_cpu: f64,
