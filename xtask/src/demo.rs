@@ -113,7 +113,7 @@ fn enter(output: &Output) {
     output.say(format_args!("starting again in a user namespace: {error}"));
 }
 
-/// Both are caught from the beginning: what runs ends gracefully only by being dropped.
+/// Both are caught from the beginning: the running demo ends gracefully only by being dropped.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,

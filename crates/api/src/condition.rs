@@ -15,7 +15,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The word as it stands in `status` of a condition.
+    /// The word in `status` of a condition.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",

@@ -26,7 +26,7 @@ pub struct ReadPool {
     pub pool: Pool,
     /// Those entries, each with its field and what is wrong with it.
     pub unreadable: Vec<String>,
-    /// What was read and is hardly meant so.
+    /// Entries that were read and are hardly meant so.
     pub warnings: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ pub fn pool(name: PoolName, spec: &IPGroupSpec) -> Result<ReadPool, Vec<String>>
     Ok(ReadPool { pool, unreadable, warnings })
 }
 
-/// What of these addresses no Service can have, with the reason.
+/// Those of these addresses that no Service can have, with the reason.
 fn special_among(addrs: &AddrSet) -> Vec<String> {
     let among = Never::special().flat_map(|(why, range)| {
         let among = addrs.intersection(&AddrSet::from_iter([range]));
@@ -118,7 +118,7 @@ impl Problems {
         self.named.is_empty()
     }
 
-    /// What could be read; if nothing, why is kept.
+    /// The value, if it could be read; otherwise the reason is kept.
     fn keep<T>(&mut self, read: Result<T, String>) -> Option<T> {
         match read {
             Ok(read) => return Some(read),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_and_the_rest_of_the_pool_works() {
+    fn an_unreadable_entry_is_named_and_the_rest_of_the_pool_works() {
         let long = "x".repeat(100_000);
         for (case, segment, excluded, left, named) in [
             (

@@ -19,7 +19,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 }
 
 /// The kinds of earlier releases of vip-allocator-operator, for clusters that still have objects of
-/// them. Nobody else needs them.
+/// them. Other clusters do not need them.
 pub fn legacy_crds() -> Vec<CustomResourceDefinition> {
     [GroupSegmentMapping::crd(), VirtualIP::crd()].map(finish).into()
 }

@@ -1,4 +1,4 @@
-//! What holds for every text and object of a user, as functions that panic where it does not.
+//! Properties of every text and object of a user, as functions that panic where one does not hold.
 //!
 //! Random tests and the targets in `fuzz/` call the same ones.
 #![expect(clippy::missing_panics_doc, reason = "to panic is what they are for")]
@@ -67,8 +67,8 @@ pub fn sharing(one: &(ObjectMeta, ServiceSpec), other: &(ObjectMeta, ServiceSpec
     }
 }
 
-/// What kube-vip's `ConfigMap` gives stands in it, one key serves a namespace, and the words about what
-/// cannot be read are short.
+/// Every address that kube-vip's `ConfigMap` gives is written in it, one key serves a namespace, and messages
+/// about unreadable text are short.
 pub fn pool_map(data: &BTreeMap<String, String>) {
     let map = PoolMap::read(pool_name, data);
     for found in &map.pools {

@@ -271,7 +271,7 @@ impl Use {
         Self::ALL.into_iter().find(|purpose| purpose.as_str() == text)
     }
 
-    /// The word as it stands in `spec.use`.
+    /// The word in `spec.use`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::LoadBalancer => "LoadBalancer",

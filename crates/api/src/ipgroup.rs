@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_the_documented_default() {
+    fn omitted_fields_have_their_documented_defaults() {
         let empty = spec(json!({}));
         assert_eq!((empty.priority(), empty.auto_assign()), (100, true));
         assert_eq!((empty.avoid_ends(), empty.drain()), (false, false));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn retain_for_reads_what_the_crd_lets_in() {
+    fn retain_for_reads_every_text_that_the_crd_lets_in() {
         for (text, seconds) in
             [("1h30m", 5400), ("24h", 86400), ("5m30s", 330), ("45s", 45), ("0s", 0)]
         {

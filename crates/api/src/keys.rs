@@ -10,7 +10,7 @@ pub const PREFIX: &str = "landfall.dev/";
 pub const LABEL_IPGROUP: &str = "ipgroup";
 /// Label on an `IP` of vip-allocator-operator up to 0.3: name of its `GroupSegmentMapping`.
 pub const LABEL_GSM: &str = "gsm";
-/// Annotation on an `IP`: `namespace/name` of who has it. The domain is `paas.il`, unlike all else.
+/// Annotation on an `IP`: `namespace/name` of its holder. The domain is `paas.il`, unlike all else.
 pub const ANNOTATION_OWNER: &str = "virtualips.paas.il/owner";
 /// Annotation on an `IP` with several holders: the first of them and how many more, for the column.
 pub const ANNOTATION_HOLDERS: &str = "landfall.dev/holders";
@@ -18,7 +18,7 @@ pub const ANNOTATION_HOLDERS: &str = "landfall.dev/holders";
 pub const FINALIZER_SERVICE: &str = "ips.paas.org/finalizer";
 /// Finalizers of replaced operators, which leave a Service once the ledger is right about it.
 pub const FINALIZERS_LEFT: &[&str] = &[FINALIZER_SERVICE];
-/// Webhook of vip-allocator-operator. When that is gone and this is not, nobody can write an `IP`.
+/// Webhook of vip-allocator-operator. When that is gone and this is not, no `IP` can be written.
 pub const WEBHOOK_LEFT: &str = "vip.kb.io";
 /// The configuration that holds [`WEBHOOK_LEFT`].
 pub const WEBHOOK_LEFT_CONFIGURATION: &str =
@@ -88,7 +88,7 @@ pub struct SharingKey {
 }
 
 /// Annotations with a sharing key, ours first. The others are those of programs that ran before us:
-/// what Services agreed to under them still holds, so that what they share can be taken over.
+/// an agreement of Services under them still holds, so that shared addresses can be taken over.
 pub const SHARING_KEYS: &[SharingKey] = &[
     SharingKey {
         key: ANNOTATION_SHARING_KEY,
@@ -193,7 +193,7 @@ pub fn entries<'a>(metadata: &'a ObjectMeta, key: &str) -> impl Iterator<Item = 
 }
 
 /// The same, refused if there are more than [`MOST_ENTRIES`] or one is longer than [`LONGEST_ENTRY`]:
-/// what is kept of an object must stay small, whatever its user writes.
+/// the part of an object that is kept must stay small, whatever its user writes.
 pub fn bounded_entries<'a>(
     metadata: &'a ObjectMeta,
     key: &'static str,

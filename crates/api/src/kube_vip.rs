@@ -1,8 +1,8 @@
 //! The pools of kube-vip-cloud-provider: a `ConfigMap` with a key per namespace.
 //!
-//! What that program takes is taken here and means the same. What it refuses because of a blank, a
-//! line break or an empty entry, or because CIDRs and ranges stand in one value, is read as it was
-//! meant.
+//! A text that kube-vip-cloud-provider takes is taken here and means the same. One that it refuses because
+//! of a blank, a line break or an empty entry, or because CIDRs and ranges are in one value, is read as
+//! it was meant.
 
 mod read;
 mod text;
@@ -20,13 +20,13 @@ use crate::keys;
 /// In place of a namespace: what holds for those without a key of their own.
 const GLOBAL: &str = "global";
 
-/// So much of what somebody wrote is quoted.
+/// So many characters of a user's text are quoted.
 const LONGEST_QUOTE: usize = 64;
 
-/// What stands in the `ConfigMap`.
+/// The pools and settings in the `ConfigMap`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolMap {
-    /// The pools that serve anybody, by key. Of those that are not on request, a namespace has one,
+    /// The pools that serve any namespace, by key. Of those that are not on request, a namespace has one,
     /// and that of all if its own falls back.
     pub pools: Vec<KeyPool>,
     /// What is odd about keys, and does not keep a pool from serving.
@@ -37,17 +37,17 @@ pub struct PoolMap {
     interfaces: BTreeMap<String, String>,
 }
 
-/// A key with a pool, and whom it serves.
+/// A key with a pool, and the namespaces it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPool {
     /// The key, such as `cidr-web` or `range-global`.
     pub key: String,
-    /// The namespaces it serves, also when the pool cannot be read: no other key stands in for it.
+    /// The namespaces it serves, even when the pool cannot be read: no other key replaces it.
     pub namespaces: Scope,
     /// Its addresses, or everything that is wrong with the texts. One entry that cannot be read
     /// rejects them all.
     pub pool: Result<Pool, Vec<Problem>>,
-    /// For whom addresses come from a DHCP server.
+    /// The families whose addresses come from a DHCP server.
     pub leases: Leases,
     /// Whether it serves only those that ask for it.
     pub on_request: bool,
@@ -93,7 +93,7 @@ pub enum Leases {
 }
 
 impl Leases {
-    /// What stands in place of an address of the family, if it is left to DHCP.
+    /// The text in place of an address of the family, if it is left to DHCP.
     pub fn of(self, family: Family) -> Option<IpAddr> {
         let leased = match self {
             Self::No => None,
@@ -141,7 +141,7 @@ fn own_or_global<'a, V>(values: &'a BTreeMap<String, V>, namespace: &str) -> Opt
     values.get(namespace).or_else(|| values.get(GLOBAL))
 }
 
-/// What somebody wrote, or the beginning of it.
+/// A user's text, or the beginning of it.
 pub(crate) fn quote(text: &str) -> String {
     match text.char_indices().nth(LONGEST_QUOTE) {
         None => format!("{text:?}"),

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn other_spellings_are_refused_with_what_was_expected() {
+    fn other_spellings_are_refused_with_the_expected_form() {
         for name in [
             "",
             "web",

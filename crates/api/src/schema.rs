@@ -3,9 +3,9 @@
 //! Every string and list that a CEL rule looks at has a largest size: the API server multiplies them
 //! into the cost of the rule and refuses the CRD without them.
 //!
-//! What vip-allocator-operator accepted is accepted: its objects are applied again from repositories
-//! and backups. So nothing is asked of the fields that it knew but their type, and whatever of them
-//! cannot be read is told by the condition of the object.
+//! Objects that vip-allocator-operator accepted are accepted: they are applied again from repositories
+//! and backups. So nothing is asked of the fields that it knew but their type, and an unreadable
+//! one is told by the condition of the object.
 
 use kube::core::{Message, Reason, Rule};
 
@@ -55,7 +55,7 @@ fn address_block() -> serde_json::Value {
     })
 }
 
-/// Looks at the ends of a range and at the whole of a CIDR. What lies between the ends of a range is
+/// Looks at the ends of a range and at the whole of a CIDR. The inside of a range is
 /// left to the reader, which never gives it. A text that is neither is refused by the other rule.
 const NO_SPECIAL_ADDRESS: &str = "isCIDR(self.trim()) \
     ? !['0.0.0.0', '127.0.0.1', '224.0.0.1', '255.255.255.255', '::', '::1', 'ff02::1'] \
@@ -126,7 +126,7 @@ pub(crate) fn address_is_the_name() -> Rule {
 /// A pool with rules and without addresses can never serve. One without either is as good as the
 /// original's without a spec, and one that was stored earlier stays editable.
 ///
-/// The rule stands at the root and not at the spec, whose default `{}` would break it there. At the
+/// The rule is at the root and not at the spec, whose default `{}` would break it there. At the
 /// root nothing is ratcheted for us, as any edit changes the root: hence the look at `oldSelf`.
 pub(crate) fn pool_has_addresses() -> Rule {
     let says_nothing = none_is_set(&POOL_RULES);

@@ -134,7 +134,7 @@ impl State {
         Self::Migrated,
     ];
 
-    /// The word as it stands in `status.state`.
+    /// The word in `status.state`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::CreatingIp => "Creating IP object",

@@ -62,7 +62,7 @@ impl Absent {
     }
 
     /// Holders whose time has run out since the last call.
-    pub(crate) fn give_up(&mut self, now: Now) -> Vec<ObjectKey> {
+    pub(crate) fn end_grace(&mut self, now: Now) -> Vec<ObjectKey> {
         let grace = self.grace;
         let over: Vec<_> = self
             .missing
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_never_seen_is_waited_for_and_one_that_left_is_not() {
+    fn a_holder_that_was_never_seen_is_waited_for_and_one_that_left_is_not() {
         let (unseen, left) = (ObjectKey::new("a", "unseen"), ObjectKey::new("a", "left"));
         let mut absent = Absent::new(Duration::from_mins(5));
         absent.saw_leave(&left);
@@ -93,8 +93,8 @@ mod tests {
             assert!(absent.in_grace(&unseen, at(seconds)), "{seconds}");
         }
         assert_eq!(absent.next_due(), Some(Duration::from_secs(310)));
-        assert_eq!(absent.give_up(at(309)), []);
-        assert_eq!(absent.give_up(at(310)), std::slice::from_ref(&unseen));
+        assert_eq!(absent.end_grace(at(309)), []);
+        assert_eq!(absent.end_grace(at(310)), std::slice::from_ref(&unseen));
         assert!(absent.is_orphaned(&unseen) && !absent.in_grace(&unseen, at(311)));
         assert_eq!(absent.next_due(), None);
 
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_grace_nobody_is_waited_for() {
+    fn without_a_grace_no_holder_is_waited_for() {
         let (mut absent, key) = (Absent::new(Duration::ZERO), ObjectKey::new("a", "unseen"));
         assert!(!absent.in_grace(&key, at(1)));
         assert!(absent.is_orphaned(&key));

@@ -24,7 +24,7 @@ pub(crate) enum Wanted<'a> {
     This(&'a Announcement),
 }
 
-/// What is known of every Service that somebody announces.
+/// What is known of every Service that is announced.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     /// Services that are announced or should be; `None` while it is not known how they are.
@@ -52,7 +52,7 @@ impl Announcements {
         }
     }
 
-    /// Nobody announces a Service.
+    /// A Service is not announced.
     pub(crate) fn retract(&mut self, service: &ObjectKey) {
         if self.of.remove(service).is_some() {
             self.changed.insert(service.clone());

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_owes_what_a_list_shows_and_it_has_not_told() {
+    fn a_watch_owes_each_change_that_a_list_shows_and_it_has_not_told() {
         let listed = Listed { there: [(1, 10), (2, 20), (3, 30)].into(), at: 40 };
         for (case, told_so_far, late, told_then, blind) in [
             ("everything", told(&[(1, 10), (2, 20), (3, 30)], &[]), 0, told(&[], &[]), 0),

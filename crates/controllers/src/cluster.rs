@@ -184,7 +184,7 @@ impl Cluster {
             Kind::VirtualIps => self.virtual_ips.listed(),
             Kind::Mappings => self.mappings.listed(),
             Kind::KeepalivedGroups => self.keepalived_groups.listed(),
-            // Nobody needs them without a group, and the first group begins the watch.
+            // They are needed only by groups, and the first group begins the watch.
             Kind::Endpoints => self.endpoints_known || !self.has_groups(),
             Kind::Children(kind) => {
                 let is_missing = kind == ChildKind::PodMonitor && !self.has_kind(kind);

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_that_is_older_than_what_was_known_before_proves_anything() {
+    fn only_an_answer_older_than_the_state_known_before_proves_a_restore() {
         let history = History::default();
         let mut told = Box::pin(history.went_back());
         for (found, known) in [(7, 0), (7, 7), (9, 7)] {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn one_restore_is_told_once_whoever_notices_it() {
+    fn one_restore_is_told_once_even_if_several_answers_prove_it() {
         let history = History::default();
         let (lease, probe) =
             (Line::new(history.clone(), "lease"), Line::new(history.clone(), "list"));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_watches_told_of_an_earlier_past_is_forgotten() {
+    fn versions_that_watches_told_of_an_earlier_past_are_forgotten() {
         let history = History::default();
         history.saw_claim(0, 100);
         history.saw_claim(0, 90);

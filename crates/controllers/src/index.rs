@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map_of_sets_without_the_empty_ones(
+        fn an_index_is_a_map_of_sets_without_the_empty_ones(
             acts in proptest::collection::vec((any::<bool>(), 0..3_u8, 0..4_u8), 0..60),
         ) {
             let (mut index, mut sets) = (Index::default(), BTreeMap::<u8, BTreeSet<u8>>::new());

@@ -67,11 +67,11 @@ impl Served {
     }
 }
 
-/// Tells what a [`Served`] knows, of something that is not a kind but begins and ends as kinds do.
+/// Informs a [`Served`] about something that is not a kind but begins and ends as kinds do.
 #[derive(Debug)]
-pub struct Telling(watch::Sender<Option<bool>>);
+pub struct Notice(watch::Sender<Option<bool>>);
 
-impl Telling {
+impl Notice {
     /// It is there, or it is not.
     pub fn tell(&self, there: bool) {
         self.0.send_if_modified(|known| known.replace(there) != Some(there));
@@ -87,10 +87,10 @@ impl Telling {
     }
 }
 
-/// A teller, and what it tells.
-pub fn told() -> (Telling, Served) {
+/// A notice, and the [`Served`] that it informs.
+pub fn told() -> (Notice, Served) {
     let (sender, known) = watch::channel(None);
-    (Telling(sender), Served { known })
+    (Notice(sender), Served { known })
 }
 
 /// Whether two things are both there. The future ends only when one of the sources has ended.
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_with_the_first_of_something_goes_on_without_it() {
+    fn work_that_begins_with_the_first_object_goes_on_after_the_last() {
         let (any, are_any) = told();
         let (steps, mut taken) = mpsc::channel(2);
         let mut work = Box::pin(from_first(are_any, async {

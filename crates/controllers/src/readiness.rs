@@ -64,7 +64,7 @@ impl Readiness {
         Listed { readiness: self.clone(), entry: (name, number) }
     }
 
-    /// A watch that the process is ready without: it begins only when somebody asks for what it is for.
+    /// A watch that the process is ready without: it begins only when its objects are asked for.
     #[must_use = "it has the settings of the watch"]
     pub fn on_demand(&self, name: &'static str) -> Listed {
         Listed { readiness: self.clone(), entry: (name, NEVER_MISSING) }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_names_what_has_not_listed() {
+    fn pending_names_the_watches_that_have_not_listed() {
         let readiness = Readiness::default();
         let services = readiness.register("services");
         let pools = readiness.register("ipgroups");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_only_what_is_registered_from_then_on_counts() {
+    fn after_a_restart_only_watches_registered_from_then_on_count() {
         let readiness = Readiness::default();
         let (listed, never) = (readiness.register("services"), readiness.register("ips"));
         readiness.seal();

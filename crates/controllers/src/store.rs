@@ -195,7 +195,7 @@ impl<K: Ord + Clone, V> Store<K, V> {
     }
 
     /// Takes in the answer to our own call that shows that the object, at this version, is not of the
-    /// sort we keep. Stale news of it is dropped until the watch has shown that, too.
+    /// sort we keep. Stale news of it is dropped until the watch has shown the same.
     pub(crate) fn left(&mut self, key: &K, version: Version) -> Option<V> {
         if self.entries.get(key).is_none_or(|entry| version <= entry.version) {
             return None;
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_wins_whoever_told_it() {
+    fn the_newest_version_wins_from_a_watch_and_from_an_answer() {
         let mut store = Words::default();
         assert_eq!(store.put("a", v(5), "written", Source::Own), Put::New(None));
         assert_eq!(store.put("a", v(4), "late", Source::Watch), Put::Stale);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_deletion_does_not_touch_what_was_made_anew() {
+    fn a_late_deletion_does_not_touch_a_recreated_object() {
         let mut store = Words::default();
         store.put("a", v(3), "first", Source::Watch);
         assert_eq!(store.deleted(&"a", v(3)), Some("first"));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_call_does_not_bring_back_what_the_watch_removed() {
+    fn the_answer_to_a_call_does_not_bring_back_an_object_that_the_watch_removed() {
         let mut store = Words::default();
         store.put("a", v(3), "first", Source::Watch);
         store.remove(&"a", v(7), true);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_tells_what_vanished_and_doubts_only_our_own_late_writes() {
+    fn a_list_tells_which_objects_vanished_and_doubts_only_our_own_late_writes() {
         let mut store = Words::default();
         for key in ["kept", "gone", "written before"] {
             store.put(key, v(1), key, Source::Watch);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn news_changes_something_only_if_it_is_newer_than_what_is_known() {
+    fn news_changes_something_only_if_it_is_newer_than_the_known_version() {
         let mut store = Words::default();
         for (case, news, changes) in [
             ("new", Watched::Present("a", v(2), "first"), vec![Change::Put("a", None)]),

@@ -193,7 +193,7 @@ mod tests {
                 vec![Violation::NeverShown(a, web.clone())],
             ),
             (
-                "held by nobody",
+                "held by no object",
                 vec![claim("10.0.0.1", &[])],
                 vec![],
                 vec![Violation::HeldByNobody(a)],

@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn special_is_what_the_standard_library_calls_so(addr: IpAddr) {
+        fn addresses_are_special_where_the_standard_library_calls_them_so(addr: IpAddr) {
             let special = addr.is_unspecified() || addr.is_loopback() || addr.is_multicast()
                 || addr == IpAddr::V4(Ipv4Addr::BROADCAST) || addr.to_canonical() != addr;
             prop_assert_eq!(Never::of(addr).is_some(), special);

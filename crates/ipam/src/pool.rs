@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn avoid_ends_holds_back_what_gear_may_mistake() {
+    fn avoid_ends_holds_back_addresses_that_network_gear_may_mistake() {
         for (ranges, held_back) in [
             ("10.0.0.0/29", "10.0.0.0 10.0.0.7"),
             ("10.0.0.8/30", "10.0.0.8 10.0.0.11"),

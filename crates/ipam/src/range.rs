@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_quoted_with_what_was_expected() {
+    fn unreadable_text_is_quoted_with_the_expected_form() {
         for (text, expected) in [
             ("", r#""" is not an address, a CIDR or a first-last range; it is empty"#),
             ("abc", r#""abc" is not an address, a CIDR or a first-last range"#),

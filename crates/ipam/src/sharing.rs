@@ -184,7 +184,7 @@ mod tests {
             ("only one is local", Some(&local(&web)), ("shop", Some(&dns)), Some(Clash::Policy)),
             ("not local, other pods", Some(&web), ("shop", Some(&elsewhere(&dns))), None),
             (
-                "local, and nobody knows which pods",
+                "local, with unknown pods",
                 Some(&Terms { local: true, ports: vec!["TCP/1".to_owned()], ..no_pods.clone() }),
                 ("shop", Some(&local(&no_pods))),
                 Some(Clash::Pods),
@@ -221,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_comes_second_the_answer_is_the_same(one in any_terms(), other in any_terms()) {
+        fn sharing_does_not_depend_on_the_order_of_the_two_holders(one in any_terms(), other in any_terms()) {
             let (one, other) = ((one.0, one.1.as_ref()), (other.0, other.1.as_ref()));
             prop_assert_eq!(clash(one, other).is_some(), clash(other, one).is_some());
         }

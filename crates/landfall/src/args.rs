@@ -28,7 +28,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What every verb understands.
+/// The options of every verb.
 #[derive(Args, Debug)]
 pub struct Global {
     /// Kubeconfig to use; else KUBECONFIG, else the service account of the pod
@@ -387,7 +387,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn global_flags_stand_before_or_after_the_verb() {
+    fn global_flags_work_before_or_after_the_verb() {
         let line = ["landfall", "--log-format", "json", "operator"];
         assert_eq!(Cli::try_parse_from(line).unwrap().global.log_format, LogFormat::Json);
     }

@@ -8,7 +8,7 @@
 //!
 //! Where waiting would not help, a candidate does not wait: for a lease that was deleted, for a holder that
 //! ran in its own Pod before it, and for a holder whose record claims a lease many times longer than ours.
-//! The first and the last can make two leaders for a moment, of which the older one stands down at its next
+//! The first and the last can make two leaders for a moment, of which the older one gives way at its next
 //! renewal. The guards of PROTOCOL.md still hold then: an overlap is harmless, and Services without any
 //! leader are not.
 

@@ -253,7 +253,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_snapshot_knows_whose_a_claim_is() {
+    fn a_snapshot_knows_the_holder_of_a_claim() {
         let (a, b) = ("10.0.0.1", "10.0.0.2");
         let original = original_claim(a.parse().unwrap(), "dmz", "shop/web");
         let bare = bare_claim(a.parse().unwrap());
@@ -274,7 +274,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_what_annotation_and_field_say() {
+    fn a_service_asks_for_the_addresses_in_its_annotation_and_field() {
         let asks = |service: Service| asked(&service).iter().map(ToString::to_string).collect();
         for (service, expected) in [
             (load_balancer("a"), vec![]),

@@ -19,7 +19,7 @@ pub(crate) struct Scratch {
     janitor: Child,
 }
 
-/// Where files are in memory, and no other program's disk delays who writes them.
+/// Where files are in memory, so that no other program's use of the disk delays their writers.
 const MEMORY: &str = "/dev/shm";
 
 impl Scratch {

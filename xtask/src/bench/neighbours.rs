@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_what_is_busy_and_not_ours() {
+    fn time_that_is_busy_and_not_ours_counts_for_others() {
         let (busy, total) = machine("cpu  100 0 50 700 100 10 20 20 5 5\ncpu0 1 2 3\n");
         assert!((busy - 2.0).abs() < 1e-9 && (total - 10.0).abs() < 1e-9, "{busy} {total}");
         let before = Moment { busy, total, own: 1.0 };

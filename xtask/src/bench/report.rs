@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_is_trouble() {
+    fn doubled_addresses_and_failures_are_trouble() {
         let mut row = Row::new("burst", 10);
         assert_eq!(row.trouble(), None);
         row.doubled = 1;

@@ -3,7 +3,7 @@
 //! Others use it, so the demo keeps to itself. Its pools serve only its own namespaces and a class that
 //! no other allocator serves. Its operator runs under an account that can write nothing else, and not at
 //! all where an operator leads already. Nothing is created unless all names and addresses are free, and
-//! what was created is removed at the end, and nothing else.
+//! only the created objects are removed at the end.
 
 mod account;
 mod check;
@@ -136,7 +136,7 @@ pub(super) async fn run(
     let performed = Box::pin(perform(args, &stage, &mut made, &mut operator, signals, output));
     let ended = performed.await;
     if matches!(ended, Err(super::Error::OtherPool(_))) {
-        // Before it serves the pool of somebody else.
+        // Before it serves a pool that is not the demo's.
         operator = None;
     }
     output.heading("removing what the demo created (Ctrl-C again leaves the rest)");
@@ -382,7 +382,7 @@ fn claims_of(pools: &[String]) -> String {
     format!("{LABEL_IPGROUP} in ({})", pools.join(","))
 }
 
-/// Waits until the claims of the samples are released, and deletes those that nobody releases.
+/// Waits until the claims of the samples are released, and deletes those that are not released.
 async fn release_claims(stage: &Stage, is_served: bool) -> Result<(), Error> {
     let (namespaces, pools) = (names(&stage.namespaces), names(&stage.pools));
     let claims: Api<IP> = Api::all(stage.client.clone());
@@ -395,7 +395,7 @@ async fn release_claims(stage: &Stage, is_served: bool) -> Result<(), Error> {
         Ok::<_, Error>(listed)
     };
     if is_served {
-        // Too late is no failure: what is left is deleted below.
+        // Too late is no failure: the remaining claims are deleted below.
         drop(
             wait::until("the claims of the samples", RELEASE_DEADLINE, async || {
                 ours().await.is_ok_and(|left| left.is_empty())
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_anybody_else_is_not_deleted() {
+    fn a_claim_with_a_holder_outside_the_demo_is_not_deleted() {
         let namespaces = ["demo-shop".to_owned()];
         for (holders, expected) in [
             (&["demo-shop"][..], true),

@@ -142,7 +142,7 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    /// The sample under a name of its own, served by nobody but the pools of the samples.
+    /// The sample under a name of its own, served by the pools of the samples alone.
     pub(super) fn apply(&self, mut object: DynamicObject) -> DynamicObject {
         let (prefix, (key, value)) = (self.prefix, &self.label);
         object.metadata.labels.get_or_insert_default().insert((*key).to_owned(), value.clone());
@@ -160,7 +160,7 @@ impl Seal {
             Some("Service") => {
                 let spec = &mut object.data["spec"];
                 spec["loadBalancerClass"] = json!(self.class);
-                // Nobody calls it, so no port of the nodes need be taken.
+                // It is never called, so no port of the nodes need be taken.
                 spec["allocateLoadBalancerNodePorts"] = json!(false);
                 // What is expected of a sample must not depend on the cluster's first family.
                 if spec["ipFamilies"].is_null() {

@@ -19,7 +19,7 @@ pub(super) struct Screen<'a> {
     output: &'a Output,
     /// Whether the table can be drawn over.
     is_terminal: bool,
-    /// The table that stands there now; empty if there is none to draw over.
+    /// The table on the screen now; empty if there is none to draw over.
     drawn: String,
     /// Rows that were told as lines, in the form they were told.
     told: BTreeMap<String, Row>,
@@ -39,7 +39,7 @@ impl<'a> Screen<'a> {
         }
         let lines = table.lines().count();
         let height = crossterm::terminal::size().map_or(usize::MAX, |(_, rows)| rows.into());
-        // What has scrolled away cannot be drawn over.
+        // Lines that have scrolled away cannot be drawn over.
         if !self.is_terminal || lines.saturating_add(SPARE) > height {
             self.drawn.clear();
             self.lines(board);

@@ -48,7 +48,7 @@ impl<'a> Show<'a> {
     }
 
     /// Draws until every sample has what it should have, and lets an address move if there are nodes; then, unless
-    /// that is all, says what to try next and tells every change until somebody ends it.
+    /// that is all, says what to try next and tells every change until the user ends it.
     pub(super) async fn play(
         &mut self,
         once: bool,

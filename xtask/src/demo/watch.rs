@@ -31,7 +31,7 @@ pub(super) enum Change {
     OtherPool(String),
 }
 
-/// What of a cluster is watched.
+/// The watched part of a cluster.
 #[derive(Debug)]
 pub(super) struct Scope {
     services: Vec<Api<Service>>,
@@ -150,7 +150,7 @@ impl Row {
         !self.addresses.is_empty() || self.refusal.is_some()
     }
 
-    /// What its node is called, and how long the last move took.
+    /// The name of its node, and how long the last move took.
     pub(super) fn place(&self) -> String {
         let node = self.node.clone().unwrap_or_default();
         match self.moved {
@@ -298,7 +298,7 @@ impl Board {
     }
 }
 
-/// What of a row a new look can change, apart from the pools, which come from elsewhere.
+/// The parts of a row that a new look can change, apart from the pools, which come from elsewhere.
 fn plain(row: &Row) -> (Vec<&str>, Option<&(String, String)>) {
     (row.ips().collect(), row.refusal.as_ref())
 }
@@ -369,7 +369,7 @@ mod tests {
             ("announced before it was seen", None, None, "n1"),
             ("moved", Some(held("n2")), Some(Duration::from_millis(312)), "n2 after 312 ms"),
             ("the Service is as it was", Some(given()), None, "n2 after 312 ms"),
-            ("nobody holds it just now", Some(Change::Announced(vec![])), None, "n2 after 312 ms"),
+            ("it has no holder just now", Some(Change::Announced(vec![])), None, "n2 after 312 ms"),
             ("moved again, unseen", Some(held("n1")), None, "n1"),
         ] {
             if let Some(change) = change {
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_has_something_else_is_told_with_what_it_has() {
+    fn a_sample_that_has_something_else_is_told_with_its_addresses() {
         use landfall_ipam::Reason;
 
         let taken = || service(Some("192.0.2.9"), None, Some("TakenBy"));

@@ -303,14 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_a_wildcard() {
+    fn no_role_has_a_wildcard() {
         for file in files().unwrap() {
             assert!(!file.text.contains('*'), "{}", file.text);
         }
     }
 
     #[test]
-    fn every_role_and_binding_says_what_it_is_for() {
+    fn every_role_and_binding_says_its_purpose() {
         let account = Account { name: ACCOUNT, namespace: NAMESPACE };
         let all = objects(account).into_iter().chain(kube_vip_objects());
         let mut roles = 0;

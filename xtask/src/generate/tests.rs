@@ -31,6 +31,6 @@ fn check_writes_nothing_and_write_satisfies_check() {
 }
 
 #[test]
-fn the_repository_holds_what_the_code_generates() {
+fn the_repository_holds_the_files_that_the_code_generates() {
     run(true).unwrap();
 }

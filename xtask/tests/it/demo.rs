@@ -24,10 +24,10 @@ const RENEWAL: Duration = Duration::from_millis(300);
 /// Every kind that a demo creates, but for ours and those that go with their namespace.
 const KINDS: &str = "namespaces,services,customresourcedefinitions,clusterroles,clusterrolebindings,\
                      roles,rolebindings,leases";
-/// Kinds that nobody but an operator or a demo would write during a test.
+/// Kinds that only an operator or a demo would write during a test.
 const UNCHANGED: [&str; 3] = ["Service", "IPGroup", "IP"];
 
-/// A cluster that is nobody else's.
+/// A cluster of one test alone.
 struct Cluster {
     slot: MutexGuard<'static, Option<ControlPlane>>,
     plane: ControlPlane,
@@ -182,7 +182,7 @@ async fn a_demo_on_a_cluster_touches_nothing_of_others_and_leaves_nothing_behind
 }
 
 #[tokio::test]
-async fn a_demo_that_is_asked_to_end_removes_what_it_created() {
+async fn a_demo_that_is_asked_to_end_removes_the_objects_it_created() {
     let cluster = Cluster::take().await;
     let before = cluster.objects(KINDS).await;
     let demo = cluster.demo(&[]);

@@ -1,5 +1,5 @@
 //! What developers run, run as they do.
 
-// The attribute tells clippy that the helpers in there are tests, too.
+// The attribute tells clippy that the helpers in there are tests.
 #[cfg(test)]
 mod demo;

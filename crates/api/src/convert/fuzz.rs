@@ -1,4 +1,4 @@
-//! Whatever stands in an `IPGroup`: a pool, or what is wrong with it.
+//! Any text in an `IPGroup` makes a pool, or an error that names it.
 
 use k8s_openapi::api::core::v1::ServicePort;
 use proptest::{

@@ -1,4 +1,4 @@
-//! Whatever stands in the `ConfigMap`: pools with addresses that it names, or the words why not.
+//! Any text in the `ConfigMap` makes pools with addresses that it names, or messages that say why not.
 
 use proptest::{
     collection::{btree_map, vec},
@@ -48,12 +48,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn what_a_map_gives_stands_in_it(data in btree_map(key(), value(), 0..8)) {
+    fn every_address_that_a_map_gives_is_written_in_it(data in btree_map(key(), value(), 0..8)) {
         fuzzing::pool_map(&data);
     }
 
     #[test]
-    fn whatever_is_written_the_words_about_it_are_short(text: String, times in 1..2000_usize) {
+    fn messages_about_any_text_are_short(text: String, times in 1..2000_usize) {
         let text = text.repeat(times);
         let keys = [
             "cidr-web",

@@ -37,11 +37,11 @@ struct Said<'a> {
     excluded: BTreeMap<&'a str, &'a str>,
     descending: BTreeMap<&'a str, bool>,
     fallbacks: BTreeMap<String, bool>,
-    /// What holds where nothing else is said.
+    /// The setting where nothing else is said.
     rules: Rules,
 }
 
-/// A key whose pool serves somebody.
+/// A key whose pool serves some namespace.
 struct Winner<'a> {
     prefix: &'static str,
     owner: Owner<'a>,
@@ -51,7 +51,7 @@ struct Winner<'a> {
 /// Whose pool a key is about.
 #[derive(Clone, Copy)]
 struct Owner<'a> {
-    /// As it stands in the key.
+    /// As written in the key.
     text: &'a str,
     /// A namespace or `global`.
     namespace: &'a str,
@@ -187,11 +187,11 @@ impl PoolMap {
         read.unwrap_or(false)
     }
 
-    /// The keys that serve anybody, in order.
+    /// The keys that serve any namespace, in order.
     ///
     /// For a namespace its own CIDRs come first, then those of all, then its own ranges, then those
-    /// of all. The first key that is there is the one, whatever it says. Pools with names stand
-    /// beside these, and each only in its own way.
+    /// of all. The first key that is there is the one, even if it is unreadable. Pools with names come
+    /// beside these, each by its own key alone.
     fn winners<'a>(&mut self, said: &Said<'a>) -> Vec<Winner<'a>> {
         let winner = |prefix, owner: &&'a str, text: &&'a str| Winner {
             prefix,
@@ -266,7 +266,7 @@ impl PoolMap {
         }
     }
 
-    /// Names each key about a pool that serves nobody.
+    /// Names each key about a pool that serves no namespace.
     fn warn_of_idle(&mut self, said: &Said<'_>, winners: &[Winner<'_>]) {
         let serving: BTreeSet<_> = winners.iter().map(|winner| winner.owner.text).collect();
         let interfaces = self.interfaces.keys().map(String::as_str);
@@ -296,8 +296,8 @@ impl PoolMap {
         }
     }
 
-    /// Names each key that has addresses of another. Nobody gets an address twice, but what seems
-    /// free in one pool goes with the other. Where more than two keys meet, not each pair is named.
+    /// Names each key that has addresses of another. No address is given twice, but one that
+    /// seems free in one pool goes with the other. Where more than two keys meet, not each pair is named.
     fn warn_of_overlaps(&mut self) {
         let mut ranges: Vec<(AddrRange, &str)> = Vec::new();
         for KeyPool { key, pool, .. } in &self.pools {

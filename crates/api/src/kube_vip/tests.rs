@@ -34,12 +34,12 @@ fn global(text: &str, more: &[(&str, &str)]) -> Pool {
     map.pool_of("any").unwrap().pool.clone().unwrap()
 }
 
-/// A set from what stands between blanks.
+/// A set from the words between blanks.
 fn set(text: &str) -> AddrSet {
     text.split_whitespace().map(|part| part.parse::<AddrBlock>().unwrap().range()).collect()
 }
 
-/// What a pool could give if nobody had anything.
+/// The addresses that an unused pool could give.
 fn usable(pool: &Pool) -> AddrSet {
     pool.ranges().difference(pool.held_back())
 }

@@ -17,7 +17,7 @@ const LONGEST_ENTRY: usize = 256;
 /// More wrong entries than this are only counted.
 const MOST_PROBLEMS: usize = 8;
 
-/// What holds for a pool beside its addresses.
+/// The settings of a pool beside its addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rules {
     pub(super) descending: bool,
@@ -89,7 +89,7 @@ pub(super) fn excluded(text: &str) -> Result<Vec<AddrBlock>, Vec<String>> {
     Ok(entries(text, Lone::Taken)?.into_iter().map(|(_, block)| block).collect())
 }
 
-/// What becomes of an entry that is a single address.
+/// How an entry that is a single address is read.
 #[derive(Clone, Copy)]
 enum Lone {
     /// As kube-vip-cloud-provider does it, so that a text that is fine here is fine there.

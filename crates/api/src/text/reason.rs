@@ -1,4 +1,4 @@
-//! What brings a reason about, and what a person can do about it.
+//! The causes of a reason, and what a person can do about it.
 
 use std::borrow::Cow;
 

@@ -95,7 +95,7 @@ pub fn verdict(kind: HolderKind, verdict: Verdict) -> Cow<'static, str> {
     }
 }
 
-/// What an address is that no holder can have.
+/// The sort of an address that no holder can have.
 pub const fn never(why: Never) -> &'static str {
     match why {
         Never::Unspecified => "the unspecified address",

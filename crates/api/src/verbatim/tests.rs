@@ -100,7 +100,7 @@ fn a_value_is_one_that_the_keyword_takes_or_the_line_is_refused() {
 }
 
 #[test]
-fn a_refused_line_is_told_why_and_what_to_do() {
+fn a_refused_line_is_told_the_reason_and_the_fix() {
     for (annotation, message) in [
         (
             r#"{"notify_master": "/bin/sh"}"#,

@@ -48,7 +48,7 @@ const GROUP_STATUS: &str = r#"{"status": {"capacity": "256", "used": "1", "free"
     {"type": "Ready", "status": "True", "reason": "Serving", "message": "", "lastTransitionTime": "2026-11-15T22:10:44Z"}]}}"#;
 
 #[tokio::test]
-async fn kubectl_get_answers_who_has_what() {
+async fn kubectl_get_shows_the_holder_of_each_address() {
     let cluster = cluster().await;
     cluster.apply_yaml(OBJECTS).await.unwrap();
     let wide = r#"{"status": {"ranges": "10.88.1.0/24,10.88.2.5-10.88.2.9 +1", "used": "0",

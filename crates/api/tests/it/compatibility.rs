@@ -71,7 +71,7 @@ fn stored_before() -> [(&'static str, &'static str, Value); 6] {
 }
 
 #[tokio::test]
-async fn what_was_stored_before_stays_readable_and_editable() {
+async fn objects_stored_before_stay_readable_and_editable() {
     let cluster = ControlPlane::start().await.unwrap();
     let client = cluster.admin_client().await.unwrap();
     let permissive: Vec<_> =

@@ -1,4 +1,4 @@
-//! The kinds of vip-allocator-operator up to 0.3: what it stored is read and kept as it is.
+//! The kinds of vip-allocator-operator up to 0.3: its stored objects are read and kept as they are.
 
 use std::path::Path;
 
@@ -109,7 +109,7 @@ async fn objects_of_every_release_are_kept_and_fit_our_types() {
 }
 
 #[tokio::test]
-async fn what_the_original_required_is_required() {
+async fn fields_that_the_original_required_are_required() {
     let vips = virtual_ips().await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let message = refusal(vips.create(&dry, &object("VirtualIP", "a", &json!({}))).await);

@@ -1,4 +1,4 @@
-//! Whatever the schemas of vip-allocator-operator accept, ours accept: its manifests lie in repositories
+//! Our schemas accept all that those of vip-allocator-operator accept: its manifests lie in repositories
 //! and backups, and are applied again.
 
 use std::time::Duration;
@@ -179,7 +179,7 @@ async fn manifests_that_the_original_took_are_taken_as_they_are() {
         ("long texts", Some(group(&"x".repeat(5000), json!(["y".repeat(5000)])))),
         ("a long list", Some(group("10.0.0.0/8", json!(many)))),
         ("everything", Some(group("0.0.0.0/0", json!(["0.0.0.0", "224.0.0.0"])))),
-        ("a field of nobody", Some(json!({"segment": "a", "excludedIPs": [], "note": 5}))),
+        ("an unknown field", Some(json!({"segment": "a", "excludedIPs": [], "note": 5}))),
     ] {
         assert!(pairs[0].judge("table", spec.as_ref()).await, "{case}: the original takes it");
     }
@@ -228,7 +228,7 @@ fn spec() -> impl Strategy<Value = Option<Value>> {
 }
 
 #[tokio::test]
-async fn whatever_the_originals_schemas_accept_ours_accept() {
+async fn our_schemas_accept_every_object_that_the_originals_accept() {
     // Each case is some calls: as many as a test may take, and no more.
     const CASES: usize = 150;
     let pairs = pairs().await;

@@ -267,7 +267,7 @@ async fn addresses_that_make_no_sense_are_refused_with_the_reason() {
                 &["holders[0].name", "Required"],
             ),
             (
-                "reserved for nobody",
+                "reserved without a namespace",
                 "10.0.0.5",
                 json!({"reservedFor": {"name": "web"}}),
                 &["reservedFor.namespace", "Required"],

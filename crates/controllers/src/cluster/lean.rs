@@ -315,7 +315,7 @@ mod tests {
 
         /// The memory kept per object is bounded, whatever a user writes.
         #[test]
-        fn a_view_stays_small_whatever_the_object(
+        fn a_view_of_any_object_stays_small(
             count in 0..20_000_usize,
             entry in "[a-z0-9.:,/ ]{0,20}",
             annotation in proptest::sample::select(keys::read_on_services().collect::<Vec<_>>()),

@@ -106,7 +106,7 @@ pub(crate) enum Place {
     #[default]
     Status,
     /// The annotation that kube-vip reads. The status is kube-vip's, and users write the annotation as
-    /// well as we do: kube-vip announces its content, whoever wrote it.
+    /// well as we do: kube-vip announces its content in either case.
     Annotation,
 }
 

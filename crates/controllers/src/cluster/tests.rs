@@ -66,7 +66,7 @@ fn an_answer_that_shows_nothing_of_use_is_not_undone_by_older_news() {
 }
 
 #[test]
-fn an_answer_does_not_bring_back_what_the_watch_has_removed() {
+fn an_answer_does_not_bring_back_an_object_that_the_watch_has_removed() {
     let mut cluster = Cluster::default();
     cluster.observe(service(2, &json!({"type": "LoadBalancer"})));
     let view = cluster.services.get(&web()).cloned().unwrap();
@@ -110,7 +110,7 @@ fn group() -> News {
 }
 
 #[test]
-fn what_only_groups_need_is_waited_for_while_there_is_one() {
+fn kinds_that_only_groups_need_are_waited_for_while_there_is_a_group() {
     let maps = ChildKind::ConfigMap;
     let on_demand = [Kind::Endpoints, Kind::Children(maps), Kind::Children(ChildKind::PodMonitor)];
     let listed = |cluster: &Cluster| on_demand.map(|kind| cluster.has_listed(kind));

@@ -27,7 +27,7 @@ use super::{
     service, virtual_ip,
 };
 use crate::{
-    kinds::{self, Served, Telling},
+    kinds::{self, Notice, Served},
     ledger::object as claim,
     object::{ObjectKey, Version},
     readiness::Listed,
@@ -187,7 +187,7 @@ pub(crate) async fn keepalived_groups(
     served: Served,
     news: mpsc::Sender<News>,
     listed: Listed,
-    any: Telling,
+    any: Notice,
 ) {
     let api: Api<DeserializeGuard<KeepalivedGroup>> = Api::all(client);
     let kind = "keepalivedgroups";
@@ -206,7 +206,7 @@ pub(crate) async fn keepalived_groups(
     while_served(kind, api, served, news, listed, of_kind, translate).await;
 }
 
-/// Watches the endpoints of all Services while there is a keepalived group, which is when somebody asks for them.
+/// Watches the endpoints of all Services while there is a keepalived group, because only groups need them.
 pub(crate) async fn endpoints(
     client: Client,
     served: Served,

@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(sent, BTreeMap::from([(Lane::Kube, 64), (cloud, 8)]));
         lanes.ended(cloud);
         assert_eq!(lanes.pop(), Some(Next::Effect(cloud, "cloud")));
-        assert_eq!(lanes.pop(), None, "the API server's lane is full, too");
+        assert_eq!(lanes.pop(), None, "the API server's lane is full as well");
         lanes.ended(Lane::Kube);
         assert_eq!(effects(&mut lanes), ["api server"]);
     }

@@ -303,7 +303,7 @@ async fn a_failure_is_reported_and_nothing_is_tried_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_nobody_takes_holds_up_no_write() {
+async fn an_event_that_is_not_taken_holds_up_no_write() {
     struct Teller(Script);
     impl Planner for Teller {
         const NAME: &'static str = "teller";

@@ -102,7 +102,7 @@ pub(crate) enum Tenure {
     /// for people. Such a claim counts as taken, is never judged and never touched.
     Other(String),
     /// No readable holder, though the claim takes an address. Never touched.
-    Nobody(String),
+    WithoutHolder(String),
 }
 
 /// The object for which an address is reserved while it has no holder.
@@ -185,7 +185,7 @@ impl Claim {
     pub(crate) fn holders(&self) -> &[HolderEntry] {
         match &self.tenure {
             Tenure::Held(holders) => holders,
-            Tenure::Other(_) | Tenure::Nobody(_) => &[],
+            Tenure::Other(_) | Tenure::WithoutHolder(_) => &[],
         }
     }
 
@@ -245,7 +245,7 @@ impl Claim {
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.tenure, &self.reserved) {
-            (Tenure::Other(text) | Tenure::Nobody(text), _) => f.write_str(text),
+            (Tenure::Other(text) | Tenure::WithoutHolder(text), _) => f.write_str(text),
             (Tenure::Held(holders), Some(reservation)) if holders.is_empty() => {
                 f.write_str(&self.with_use(reservation))
             }

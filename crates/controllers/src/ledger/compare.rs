@@ -97,7 +97,7 @@ fn claim_fact(
     let addr = claim.addr;
     match &claim.tenure {
         Tenure::Other(_) => None,
-        Tenure::Nobody(_) => Some(ClaimFact { addr, holders: Vec::new(), reserved: false }),
+        Tenure::WithoutHolder(_) => Some(ClaimFact { addr, holders: Vec::new(), reserved: false }),
         Tenure::Held(holders) => {
             let ids = holders.iter().map(|entry| {
                 let holder = entry.holder();

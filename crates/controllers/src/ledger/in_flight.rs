@@ -107,7 +107,7 @@ impl Ledger {
 
     /// Marks the release of a holder as in flight. The planner makes the call itself, because it knows
     /// how to read the holder live.
-    pub(crate) fn give_up(&mut self, claim: &Claim, holder: &HolderEntry, then: &Then) {
+    pub(crate) fn begin_release(&mut self, claim: &Claim, holder: &HolderEntry, then: &Then) {
         self.begin(claim.addr, then.leaves(claim, holder), Phase::Writing);
     }
 
@@ -169,7 +169,9 @@ impl Ledger {
         let addr = write.addr();
         match write {
             Write::Read { known, .. } => return self.read(addr, *known, result, now),
-            Write::Expire { version, .. } => return self.given_up(addr, *version, result, now),
+            Write::Expire { version, .. } => {
+                return self.release_ended(addr, *version, result, now);
+            }
             Write::Take { .. } | Write::Touch { .. } | Write::Place { .. } => {}
         }
         self.note_blocked(&result);
@@ -203,7 +205,7 @@ impl Ledger {
     }
 
     /// Takes in the result of a release that was decided at this version of the claim.
-    pub(crate) fn given_up(
+    pub(crate) fn release_ended(
         &mut self,
         addr: IpAddr,
         version: Version,

@@ -30,7 +30,9 @@ pub(crate) fn read(object: &DeserializeGuard<IP>) -> Option<Claim> {
     let purpose = spec.ok().and_then(|spec| spec.use_.as_deref());
     let purpose = purpose.map_or(Some(Use::LoadBalancer), Use::read);
     let tenure = match (spec, spec.ok().and_then(unknown)) {
-        (Err(error), _) => Tenure::Nobody(format!("an IP object that cannot be read ({error})")),
+        (Err(error), _) => {
+            Tenure::WithoutHolder(format!("an IP object that cannot be read ({error})"))
+        }
         (Ok(_), Some(text)) => Tenure::Other(text),
         (Ok(spec), None) if !spec.holders.is_empty() => tenure(&spec.holders),
         (Ok(spec), None) if spec.reserved_for.is_some() => Tenure::Held(Vec::new()),
@@ -113,7 +115,7 @@ fn entry(holder: &Holder) -> Option<HolderEntry> {
 fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
     let owner = metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_OWNER));
     let Some(owner) = owner else {
-        return Tenure::Nobody("an IP object that names no holder".to_owned());
+        return Tenure::WithoutHolder("an IP object that names no holder".to_owned());
     };
     // The owner annotation has no kind; with the label `gsm` the owner is a VirtualIP.
     let of_virtual_ip = label(metadata, LABEL_GSM).is_some();
@@ -123,7 +125,7 @@ fn legacy_tenure(metadata: &ObjectMeta) -> Tenure {
             Tenure::Held(vec![HolderEntry { legacy: true, ..HolderEntry::new(kind, key) }])
         }
         None if of_virtual_ip => Tenure::Other(format!("VirtualIP {owner}")),
-        None => Tenure::Nobody(format!("an IP object whose owner reads {owner:?}")),
+        None => Tenure::WithoutHolder(format!("an IP object whose owner reads {owner:?}")),
     }
 }
 

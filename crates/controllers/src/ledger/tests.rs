@@ -80,7 +80,7 @@ fn an_address_is_taken_and_counted_from_the_moment_it_is_planned() {
 }
 
 #[test]
-fn what_did_not_happen_counts_no_more_and_what_may_have_happened_does() {
+fn a_write_that_did_not_happen_counts_no_more_and_one_that_may_have_happened_does() {
     for (failure, outcome, counts, read_due) in [
         (Failure::NotSent, Outcome::Nothing, 0, None),
         (
@@ -104,7 +104,7 @@ fn what_did_not_happen_counts_no_more_and_what_may_have_happened_does() {
 }
 
 #[test]
-fn the_holder_of_a_lost_write_waits_until_a_read_tells_what_happened() {
+fn the_holder_of_a_lost_write_waits_until_a_read_tells_its_outcome() {
     for (answer, left) in [
         (Answer::NoClaim, 0),
         (Answer::Claim(stored(&claim(1, "shop/web"), 5)), 1),
@@ -170,7 +170,7 @@ fn holders_count_for_quotas_and_sharing_until_the_last_of_them_left() {
 }
 
 #[test]
-fn an_address_that_is_given_up_counts_until_it_is() {
+fn an_address_under_release_counts_until_it_is_free() {
     let mut ledger = ledger();
     let known = stored(&claim(1, "shop/web"), 5);
     ledger.observe(Watched::Present(ip(1), Version(5), known.clone()));
@@ -179,9 +179,9 @@ fn an_address_that_is_given_up_counts_until_it_is() {
         (Err(Failure::Unknown("lost".into())), Outcome::Unknown, 1),
         (Ok(Answer::Released { by: None }), Outcome::Done, 0),
     ] {
-        ledger.give_up(&known, &known.holders()[0], &Then::Free);
+        ledger.begin_release(&known, &known.holders()[0], &Then::Free);
         assert_eq!((count(&ledger), ledger.claim_to_be(ip(1))), (1, None));
-        let reported = ledger.given_up(ip(1), Version(5), result, at(10));
+        let reported = ledger.release_ended(ip(1), Version(5), result, at(10));
         assert_eq!((reported, count(&ledger)), (outcome, counts));
     }
     assert!(!ledger.book.is_taken(ip(1)));
@@ -193,8 +193,8 @@ fn a_release_that_is_forbidden_is_tried_less_and_less_often() {
     let known = stored(&claim(1, "shop/web"), 5);
     ledger.observe(Watched::Present(ip(1), Version(5), known.clone()));
     for wait in [250, 500, 1000] {
-        ledger.give_up(&known, &known.holders()[0], &Then::Free);
-        ledger.given_up(ip(1), Version(5), Ok(Answer::Kept), at(10));
+        ledger.begin_release(&known, &known.holders()[0], &Then::Free);
+        ledger.release_ended(ip(1), Version(5), Ok(Answer::Kept), at(10));
         let until = Duration::from_secs(10) + Duration::from_millis(wait);
         assert_eq!(ledger.release_delay(ip(1), at(10)).unwrap().until, Some(until));
     }
@@ -203,8 +203,8 @@ fn a_release_that_is_forbidden_is_tried_less_and_less_often() {
     assert_eq!(told(&mut ledger, reader), [Change::ReleaseDue(ip(1))]);
     ledger.end_release_delays(at(20));
     assert_eq!(told(&mut ledger, reader), []);
-    ledger.give_up(&known, &known.holders()[0], &Then::Free);
-    ledger.given_up(ip(1), Version(5), Ok(Answer::Kept), at(20));
+    ledger.begin_release(&known, &known.holders()[0], &Then::Free);
+    ledger.release_ended(ip(1), Version(5), Ok(Answer::Kept), at(20));
     ledger.observe(Watched::Present(ip(1), Version(6), stored(&known, 6)));
     assert_eq!(ledger.release_delay(ip(1), at(20)), None, "something newer is known");
 }
@@ -264,7 +264,7 @@ fn a_claim_of_another_use_keeps_its_use_when_its_holder_goes() {
 }
 
 #[test]
-fn what_another_kind_of_holder_has_is_taken_and_none_of_a_services() {
+fn an_address_of_another_kind_of_holder_is_taken_and_has_no_service() {
     let mut ledger = ledger();
     let node = HolderEntry::new(HolderKind::Node, ObjectKey::cluster_scoped("n1"));
     let floating = Claim::new(ip(1), Use::Floating, None, node.clone());
@@ -301,7 +301,7 @@ fn the_node_that_carries_an_address_is_written_into_its_claim_once() {
     ledger.place(ip(1), Some("n1"));
     assert_eq!(ledger.next_due(), None, "it says so already");
 
-    // Somebody else writes something else.
+    // Another program writes something else.
     let other = Claim { node: Some("n9".into()), version: Version(7), ..known.clone() };
     ledger.observe(Watched::Present(ip(1), Version(7), other));
     assert_eq!(placing(&mut ledger, 2), n1);

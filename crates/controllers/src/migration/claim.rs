@@ -51,7 +51,7 @@ impl Claim {
                 }
                 _ => None,
             },
-            Tenure::Other(_) | Tenure::Nobody(_) => None,
+            Tenure::Other(_) | Tenure::WithoutHolder(_) => None,
         }
     }
 

@@ -60,7 +60,7 @@ pub(super) struct Planner {
     reader: Reader,
     /// `VirtualIPs` to decide about, because something changed.
     dirty: BTreeSet<ObjectKey>,
-    /// `VirtualIPs` to decide about, because their Services were read. What was read is outdated for those
+    /// `VirtualIPs` to decide about, because their Services were read. The answer is outdated for those
     /// that are dirty as well: several reports are taken in before the next plan.
     read: BTreeSet<ObjectKey>,
     progress: BTreeMap<ObjectKey, Progress>,
@@ -319,7 +319,7 @@ impl engine::Planner for Planner {
                 self.dirty.insert(key.clone());
             }
         }
-        self.dirty.extend(self.absent.give_up(now));
+        self.dirty.extend(self.absent.end_grace(now));
         for key in std::mem::take(&mut self.read) {
             if let Some(progress) =
                 self.progress.get_mut(&key).filter(|_| self.dirty.contains(&key))
@@ -367,7 +367,7 @@ fn begin(ledger: &mut Ledger, step: &Step) -> Option<Write> {
         Step::Pass { claim } | Step::EndReservation { claim } => Some(ledger.touch(claim.clone())),
         Step::Release { claim, .. } => {
             if let Some(holder) = claim.holders().first() {
-                ledger.give_up(claim, holder, &Then::Free);
+                ledger.begin_release(claim, holder, &Then::Free);
             }
             None
         }
@@ -398,7 +398,7 @@ fn settle(
     if let Some(write) = write {
         ledger.written(write, None, result, now);
     } else if let Step::Release { claim, .. } = step {
-        ledger.given_up(claim.addr, claim.version, result, now);
+        ledger.release_ended(claim.addr, claim.version, result, now);
     }
 }
 

@@ -38,9 +38,9 @@ pub(super) enum Decision {
     Show { addrs: Vec<IpAddr>, refusals: Vec<Refusal>, satisfied: bool },
     /// It shows an address that belongs to another. Neither is moved, both are told.
     Disputed(Refusal),
-    /// Its namespace has reached its quota, and this address waits for a deleted Service. Give it up,
+    /// Its namespace has reached its quota, and this address waits for a deleted Service. Free it,
     /// then decide again.
-    GiveUp(IpAddr),
+    FreeRetained(IpAddr),
 }
 
 /// An address, and the pool that gives it, if one does.
@@ -125,7 +125,7 @@ pub(super) fn decide(world: World<'_>, service: &Balancer) -> Decision {
             Slot::Foreign => return Decision::LeaveAlone,
             Slot::Disputed(refusal) => return Decision::Disputed(refusal),
             Slot::Follow => return Decision::Follow,
-            Slot::After(retained) => return Decision::GiveUp(retained),
+            Slot::After(retained) => return Decision::FreeRetained(retained),
             // One lease may do for both families.
             Slot::Leased(lease) if addrs.contains(&lease) => again = again.saturating_add(1),
             Slot::Leased(lease) => addrs.push(lease),
@@ -476,7 +476,7 @@ fn any(
             Ok(lease) if is_lease(lease) => return Ok(Slot::Leased(lease)),
             Ok(addr) => return Ok(Slot::Takes(addr, Some(name))),
             Err(verdict @ Verdict::OverQuota(_)) => {
-                match world.to_give_up(&name, service.key.namespace()) {
+                match world.retained_to_free(&name, service.key.namespace()) {
                     Some(retained) => return Ok(after(world, retained)),
                     None => verdicts.push((name, verdict)),
                 }

@@ -201,7 +201,7 @@ pub(super) fn explain(world: World<'_>, key: &ObjectKey) -> Option<Explanation> 
         }
         Decision::Disputed(refusal) => Explanation::refused(&service, &service.shows, &[refusal]),
         Decision::Take(takes) => Explanation::pending(&service, &takes),
-        Decision::Later | Decision::Follow | Decision::GiveUp(_) => {
+        Decision::Later | Decision::Follow | Decision::FreeRetained(_) => {
             Explanation::pending(&service, &[])
         }
         Decision::LeaveAlone => Explanation::not_served(&service),

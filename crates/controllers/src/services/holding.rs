@@ -69,7 +69,7 @@ impl Claim {
         if let Some(reservation) = self.waits_for() {
             return self.with_use(audience.reservation(reservation));
         }
-        let is_readable = !matches!(self.tenure, Tenure::Nobody(_));
+        let is_readable = !matches!(self.tenure, Tenure::WithoutHolder(_));
         if self.services().is_empty() {
             return if is_readable && !audience.sees_all {
                 "another holder".to_owned()

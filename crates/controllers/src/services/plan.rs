@@ -288,8 +288,7 @@ impl Round<'_> {
         }
     }
 
-    /// Decides about whoever has something to be decided. Who waits comes before who has just
-    /// arrived.
+    /// Decides about the Services that are marked for it. Waiting Services come before new ones.
     fn plan_services(&mut self) {
         self.plan_annotated();
         self.serve_freed();
@@ -388,7 +387,7 @@ impl Round<'_> {
                     self.release_all_but(key, &service.shows);
                 }
             }
-            Decision::GiveUp(retained) => self.give_up(&service, retained),
+            Decision::FreeRetained(retained) => self.free_retained(&service, retained),
             Decision::Later => {
                 self.own.progress.await_address(key);
             }
@@ -569,7 +568,7 @@ impl Round<'_> {
             let orphaned = self.own.absent.is_orphaned(key);
             let service = self.cluster.balancer(key);
             let annotated = service.is_none_or(|view| self.world().is_announced_by_kube_vip(view));
-            self.ledger.give_up(&claim, &holder, &then);
+            self.ledger.begin_release(&claim, &holder, &then);
             self.on_ledger_changes();
             self.out.effects.push(Effect::Release { claim, holder, then, annotated, orphaned });
         }

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_are_found_oldest_first_by_what_they_wait_for() {
+    fn waiting_services_are_found_oldest_first_by_each_thing_they_wait_for() {
         let mut waiting = Waiting::default();
         let key = |name: &str| ObjectKey::new("shop", name);
         waiting.set(&key("young"), wait(30, &["10.0.0.1"], &[]));

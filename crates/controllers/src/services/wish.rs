@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_other_pools_before_it_has_an_address_wants_one_of_theirs() {
+    fn a_service_that_asks_for_other_pools_before_it_has_an_address_wants_one_of_theirs() {
         let base = service("shop/web");
         let (holder, claim) = (holder_of(&base), claim_of(ip("10.0.0.1"), &[&base]));
         let asking = |pool: &str| {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_not_share_an_address_with_its_other_holders_cannot_want_it() {
+    fn a_service_that_may_not_share_an_address_with_its_other_holders_cannot_want_it() {
         let (web, dns) =
             (service("shop/web").sharing("k", 80), service("shop/dns").sharing("k", 53));
         let claim = claim_of(ip("10.0.0.1"), &[&web, &dns]);

@@ -163,9 +163,9 @@ impl<'a> World<'a> {
         fitting.collect()
     }
 
-    /// The address that has waited longest for a deleted Service of a namespace, if giving it up lets
+    /// The address that has waited longest for a deleted Service of a namespace, if freeing it lets
     /// the namespace have another of the pool.
-    pub(super) fn to_give_up(self, pool: &PoolName, namespace: &str) -> Option<IpAddr> {
+    pub(super) fn retained_to_free(self, pool: &PoolName, namespace: &str) -> Option<IpAddr> {
         let limit = usize::try_from(self.cluster.limit_of(pool, namespace)?).unwrap_or(usize::MAX);
         let (retained, oldest) = self.ledger.retained(pool, namespace);
         let in_use = self.ledger.count_with_external(pool, namespace).saturating_sub(retained);
@@ -253,7 +253,7 @@ impl<'a> World<'a> {
     }
 
     /// A description of the object that has a taken address.
-    pub(super) fn who_has(self, addr: IpAddr, audience: Audience<'_>) -> String {
+    pub(super) fn describe_holder(self, addr: IpAddr, audience: Audience<'_>) -> String {
         if let Some(claim) = self.claim(addr) {
             return claim.described(audience);
         }

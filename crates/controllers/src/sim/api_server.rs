@@ -386,8 +386,8 @@ impl ApiServer {
     }
 
     /// Creates a claim without a holder.
-    pub(crate) fn hold_by_nobody(&mut self, addr: IpAddr) {
-        self.set_tenure(addr, Tenure::Nobody("nobody".to_owned()));
+    pub(crate) fn hold_without_holder(&mut self, addr: IpAddr) {
+        self.set_tenure(addr, Tenure::WithoutHolder("nobody".to_owned()));
     }
 
     /// The first report of a pool on whether ledger and Services agree.

@@ -1,4 +1,4 @@
-//! What lies on the API server: Services, claims, and the judgements that need nothing else.
+//! The objects on the API server: Services, claims, and the judgements that need nothing else.
 
 /// An address; there are two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +50,7 @@ pub(crate) struct Service {
     /// Whether its type is `LoadBalancer`.
     pub(crate) balanced: bool,
     pub(crate) request: Option<Addr>,
-    /// Whether it would share an address with others that would, too.
+    /// Whether it would share an address with others that would as well.
     pub(crate) shares: bool,
     pub(crate) shows: Option<Addr>,
 }
@@ -120,8 +120,8 @@ impl Claim {
         entries
     }
 
-    /// Whether the Service may not be a holder beside the others. One whose terms stand in the claim
-    /// may, whoever came after it.
+    /// Whether the Service may not be a holder beside the others. One whose terms are in the claim
+    /// may, even if others came after it.
     pub(crate) fn clashes(self, name: Name, service: Service) -> bool {
         if self.entry(name, service).is_some_and(|entry| entry.shares == service.shares) {
             return false;
@@ -135,7 +135,7 @@ impl Claim {
         service.shares && !self.clashes(name, service)
     }
 
-    /// Whether it names nobody but a Service that had this one's name before.
+    /// Whether it names no Service but one that had this one's name before.
     pub(crate) fn left_by_namesake(self, name: Name, service: Service) -> bool {
         self.entries[name.other() as usize].is_none()
             && self.entries[name as usize].is_some_and(|entry| !entry.is(service))
@@ -159,7 +159,7 @@ pub(crate) fn is_unwanted(holder: Option<Service>, name: Name, claim: Claim, add
     })
 }
 
-/// The versions of one object that somebody has yet to see, oldest first; the last is the present
+/// The versions of one object that an operator has yet to see, oldest first; the last is the present
 /// one. `None` is an object that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Track<T>(pub(crate) Vec<Option<T>>);

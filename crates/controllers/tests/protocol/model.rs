@@ -14,12 +14,12 @@ use crate::{
 /// How far watches may lag in a model that lacks a rule; with all of them there is no need of a limit.
 const LONGEST_TRACK: usize = 12;
 
-/// How things stand when it begins.
+/// The situation at the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scene {
     /// One Service wants an address, and there is never more than one.
     Lone,
-    /// Two Services want an address each, and share with nobody.
+    /// Two Services want an address each, and share with no other.
     Apart,
     /// Two Services want an address, and would share it.
     Sharing,
@@ -45,7 +45,7 @@ pub(crate) enum Object {
     Claim(Addr),
 }
 
-/// One step of somebody. Operators are known by their place in the state.
+/// One step of a user, an operator or a watch. Operators are known by their place in the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     User(Name, Edit),
@@ -62,7 +62,7 @@ pub(crate) enum Step {
     Call(usize, Call),
     /// It makes a call and gets no answer; the call arrives later, or never.
     Lose(usize, Call, Arrival),
-    /// It finds an address taken, and goes on with any other before it looks by whom.
+    /// It finds an address taken, and goes on with any other before it looks up the holder.
     Hasten(usize, Addr),
     /// It finds out what became of a call without an answer.
     Look(usize),
@@ -170,7 +170,7 @@ impl Model for Protocol {
         Some(next.canonical(self.rules))
     }
 
-    /// Without a rule, operators may undo each other's work for ever while a watch stands still.
+    /// Without a rule, operators may undo each other's work for ever while a watch tells nothing.
     fn within_boundary(&self, state: &State) -> bool {
         let claims = state.claims.iter().map(Track::end);
         let longest = claims.chain(state.services.iter().map(Track::end)).max();

@@ -95,7 +95,7 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    /// What is in doubt when it gets no answer; a read can just be made again.
+    /// The object in doubt when it gets no answer; a read can just be made again.
     pub(crate) fn doubt(&self) -> Option<Unsure> {
         match *self {
             Self::Take { addr, name, .. } | Self::Touch { addr, name, .. } => {
@@ -120,7 +120,7 @@ pub(crate) struct View {
     pub(crate) rules: Rules,
 }
 
-/// What a Service comes to.
+/// The address that a Service comes to, or why it waits.
 enum Slot {
     Has(Addr),
     /// By a create, or by a touch of the claim that is there.
@@ -128,7 +128,7 @@ enum Slot {
     Nothing,
     /// A call under way decides.
     Later,
-    /// It shows what belongs to somebody else.
+    /// It shows an address of another Service.
     Disputed,
 }
 
@@ -384,7 +384,7 @@ impl View {
         self.claims[addr as usize].is_none() && !shown && !self.is_busy(addr)
     }
 
-    /// The claim as it will be if what is under way goes well.
+    /// The claim as it will be if the call under way goes well.
     fn claim_to_be(&self, addr: Addr) -> Option<Claim> {
         let claim = self.claims[addr as usize]?;
         let entries =

@@ -1,4 +1,4 @@
-//! What always holds, what holds at rest, and what must be possible.
+//! Properties that always hold, that hold at rest, and that must be possible.
 
 use stateright::Property;
 
@@ -135,7 +135,7 @@ fn shown(state: &State, name: Name) -> Option<Addr> {
     state.service(name)?.shows
 }
 
-/// What came from elsewhere and is in no claim yet is nobody's fault.
+/// An address from elsewhere that is in no claim yet is no operator's fault.
 fn is_accounted_for(state: &State, name: Name) -> bool {
     state.ghosts.as_it_came[name as usize] || state.is_listed(name)
 }
@@ -158,7 +158,7 @@ fn count_claims(state: &State, name: Name) -> usize {
     claims.filter(|claim| claim.entry(name, service).is_some()).count()
 }
 
-/// Whether nobody has anything left to do, though somebody is there to do it. Asking again for a
+/// Whether no operator has anything left to do, though at least one is running. Asking again for a
 /// release that the live read forbids is nothing.
 fn is_at_rest(protocol: &Protocol, state: &State) -> bool {
     let idle = state.operators.iter().all(|operator| {
@@ -167,9 +167,9 @@ fn is_at_rest(protocol: &Protocol, state: &State) -> bool {
     });
     let current = state.services.iter().all(|track| track.0.len() == 1)
         && state.claims.iter().all(|track| track.0.len() == 1);
-    let somebody = state.operators.iter().any(|operator| operator.phase == Phase::Running);
+    let any_running = state.operators.iter().any(|operator| operator.phase == Phase::Running);
     let listing = state.operators.iter().any(|operator| operator.phase == Phase::Listing);
-    let settled = idle && current && somebody && !listing && state.wire.is_none();
+    let settled = idle && current && any_running && !listing && state.wire.is_none();
     settled
         && calls(protocol, state).all(|call| match call {
             Call::Read(release) => !state.may_release(release, protocol.rules),
@@ -191,7 +191,7 @@ fn is_served(state: &State, name: Name) -> bool {
     }
 }
 
-/// Whether the Service could have the address: nobody has it, or those who have it would share it.
+/// Whether the Service could have the address: it has no holder, or its holders would share it.
 fn is_available(state: &State, name: Name, service: Service, addr: Addr) -> bool {
     let shown_by_other = shown(state, name.other()) == Some(addr);
     match state.claim(addr) {

@@ -5,7 +5,7 @@
 pub(crate) enum Weakened {
     /// Rule 1: "already exists" is no obstacle, the claim is written over.
     TakeOverwrites,
-    /// Rule 2: a claim that somebody else wrote is published on without a touch.
+    /// Rule 2: a claim that another operator wrote is published on without a touch.
     ResumeUntouched,
     /// Rule 2: a touch is not guarded by the claim's version.
     TouchUnguarded,
@@ -25,9 +25,9 @@ pub(crate) enum Weakened {
     ReleaseGuardedByUid,
     /// Rule 5: the claim's version is learnt after the holder was read.
     ReadBeforeKnowing,
-    /// Rule 5: whoever has the name of the holder counts as the holder when releasing.
+    /// Rule 5: any Service with the name of the holder counts as the holder when releasing.
     ReleaseByName,
-    /// Rules 2 and 3: whoever has the name of the holder counts as the holder when publishing.
+    /// Rules 2 and 3: any Service with the name of the holder counts as the holder when publishing.
     PublishByName,
     /// Rule 6: an address that must leave its holder is released while it is shown.
     ReleaseBeforeWithdraw,
@@ -35,7 +35,7 @@ pub(crate) enum Weakened {
     WithdrawFromCache,
     /// Rule 7: claims beside the one whose address is shown are kept.
     KeepExtraClaims,
-    /// Rule 8: who shows an address that is somebody else's is given another.
+    /// Rule 8: a Service that shows an address of another is given a new one.
     AdoptionMoves,
     /// Rule 8: an address that a claim keeps comes before a shown one that is not the Service's own.
     KeptBeforeShown,

@@ -12,7 +12,7 @@ pub(crate) struct State {
     pub(crate) services: [Track<Service>; 2],
     pub(crate) claims: [Track<Claim>; 2],
     pub(crate) operators: [Operator; 2],
-    /// A write that nobody waits for any more, and that may still arrive.
+    /// A write that no operator waits for any more, and that may still arrive.
     pub(crate) wire: Option<Call>,
     pub(crate) left: Budget,
     pub(crate) ghosts: Ghosts,
@@ -30,13 +30,13 @@ pub(crate) struct Budget {
     pub(crate) losses: u8,
 }
 
-/// What only the properties ask for; nobody decides by it.
+/// Facts for the properties alone; no operator decides by them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ghosts {
     /// By address and name: since the claim was last written there was a moment at which the holder
     /// neither showed nor could want the address.
     pub(crate) unwanted: [[bool; 2]; 2],
-    /// By name: what it shows was there before any operator, and is in no claim yet.
+    /// By name: its address was shown before any operator ran, and is in no claim yet.
     pub(crate) as_it_came: [bool; 2],
     /// By name: whether it changed its mind about sharing since it got what it shows.
     pub(crate) changed_consent: [bool; 2],
@@ -77,7 +77,7 @@ impl State {
         self.claims[addr as usize].present()
     }
 
-    /// The same situation in its one form: without versions that nobody can see any more, numbered
+    /// The same situation in its one form: without versions that no operator can see any more, numbered
     /// from one, and with operators and names in order. Neither have an order of their own: both
     /// operators follow the same rules, and which Service an operator turns to first is open.
     pub(crate) fn canonical(mut self, rules: Rules) -> Self {
@@ -89,7 +89,7 @@ impl State {
         self.min(mirrored)
     }
 
-    /// Drops versions that everybody has passed, and memories that have no effect any more.
+    /// Drops versions that all operators have passed, and memories that have no effect any more.
     fn forget(&mut self, rules: Rules) {
         let listed_first = rules.lists_holders_first();
         for operator in &mut self.operators {
@@ -257,7 +257,7 @@ fn swap_name(call: &mut Call) {
     }
 }
 
-/// Drops what everybody has passed.
+/// Drops the versions that all operators have passed.
 fn trim<T>(track: &mut Track<T>, positions: [&mut usize; 2]) {
     let passed = positions.iter().map(|position| **position).min().unwrap_or_default();
     track.0.drain(..passed);

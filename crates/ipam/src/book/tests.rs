@@ -134,7 +134,7 @@ fn a_specific_address_is_given_or_refused_with_the_reason() {
 }
 
 #[test]
-fn pool_edits_move_nobody_and_free_addresses_follow() {
+fn pool_edits_move_no_holder_and_free_addresses_follow() {
     let mut book = book([pool("p", "10.0.0.0/30", "")]);
     for _ in 0..4 {
         give(&mut book, "p").unwrap();

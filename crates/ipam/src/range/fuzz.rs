@@ -64,7 +64,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn a_text_is_read_as_what_prints_the_same_or_refused_by_its_own_words(
+    fn a_text_is_read_as_ranges_that_print_the_same_or_refused_by_its_own_words(
         text in prop_oneof![1 => any::<String>(), 3 => nearly_right()]
     ) {
         fuzzing::block(&text);

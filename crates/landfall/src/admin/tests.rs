@@ -44,7 +44,7 @@ async fn ask(addr: SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn readiness_names_what_has_not_listed() {
+async fn readiness_names_the_watches_that_have_not_listed() {
     let server = serve(&Leadership::always()).await;
     let services = server.readiness.register("services");
     let pools = server.readiness.register("ipgroups");
@@ -60,7 +60,7 @@ async fn readiness_names_what_has_not_listed() {
 }
 
 #[tokio::test]
-async fn a_standby_is_ready_too() {
+async fn a_standby_is_ready() {
     let (_setter, standby) = leadership();
     let server = serve(&standby).await;
     server.readiness.seal();
@@ -68,7 +68,7 @@ async fn a_standby_is_ready_too() {
 }
 
 #[tokio::test]
-async fn metrics_are_openmetrics_and_tell_who_leads() {
+async fn metrics_are_openmetrics_and_tell_whether_the_process_leads() {
     let (mut setter, leadership) = leadership();
     let server = serve(&leadership).await;
     let answer = ask(server.addr, "/metrics").await;
@@ -112,7 +112,7 @@ async fn rest(stream: &mut TcpStream) -> String {
 const HALF_A_REQUEST: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\n";
 
 #[tokio::test]
-async fn requests_that_never_end_keep_nobody_out() {
+async fn requests_that_never_end_keep_no_other_request_out() {
     // So long that no connection is closed because of its age.
     let limits = Limits { time: Duration::from_hours(1), ..LIMITS };
     let server = serve_within(limits, &Leadership::always()).await;
@@ -143,7 +143,7 @@ async fn a_connection_ends_when_its_time_is_over_however_far_the_request_is() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_body_and_a_connection_serves_one_request() {
+async fn no_body_is_waited_for_and_a_connection_serves_one_request() {
     let limits = Limits { time: Duration::from_hours(1), ..LIMITS };
     let server = serve_within(limits, &Leadership::always()).await;
     let half_a_body = format!("{HALF_A_REQUEST}content-length: 1000000\r\n\r\nhalf");

@@ -1,6 +1,6 @@
-//! The settings of kube-vip-cloud-provider: whoever puts Landfall in its place need not rewrite them.
+//! The settings of kube-vip-cloud-provider: an administrator who replaces it need not rewrite them.
 //!
-//! What means something here acts, unless ours says otherwise. The rest is accepted and named in the
+//! A setting with a meaning here acts, unless ours says otherwise. The rest is accepted and named in the
 //! log, because a Deployment must not fail over a flag that no longer matters.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use landfall_controllers::services::{AnnotatedServices, Classes, KubeVip};
 use super::{Operator, Requests};
 use crate::elector::Timing;
 
-/// Flags without effect here that may stand without a value.
+/// Flags without effect here that may have no value.
 const SWITCHES: &[&str] = &[
     "OutSideCluster",
     "allocate-node-cidrs",
@@ -191,7 +191,7 @@ impl FromArgMatches for Ignored {
 }
 
 impl Operator {
-    /// Where kube-vip's pools are and whom they serve: as our flags say, else as the original's
+    /// Where kube-vip's pools are and which class they serve: as our flags say, else as the original's
     /// variables do. An empty word says nothing, but for our class, where it says "none".
     pub fn kube_vip(&self) -> KubeVip {
         let Original { namespace, config_map, of_a_class, class, .. } = &self.original;
@@ -225,7 +225,7 @@ impl Operator {
     /// How long things take in the election.
     pub fn timing(&self) -> Result<Timing, clap::Error> {
         let Original { lease_duration, renew_deadline, retry_period, .. } = &self.original;
-        // Somebody who set one of them knew the original's values of the others.
+        // An administrator who set one of them knew the original's values of the others.
         let some_set = [lease_duration, renew_deadline, retry_period].iter().any(|it| it.is_some());
         let usual = if some_set { Timing::client_go() } else { Timing::default() };
         let lease = lease_duration.unwrap_or_else(|| usual.lease());
@@ -263,7 +263,7 @@ mod tests {
     const NAMED: &str = "--KUBEVIP_CUSTOM_LOADBALANCERCLASS_NAME=example.com/vip";
 
     #[test]
-    fn settings_of_either_program_say_where_pools_are_and_whom_they_serve() {
+    fn settings_of_either_program_name_the_place_of_pools_and_the_class_they_serve() {
         let class = Some(keys::CLASS_KUBE_VIP);
         for (flags, namespace, map, expected) in [
             (&[][..], "kube-system", "kubevip", None),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn several_classes_are_served_also_beside_services_without_one() {
+    fn several_classes_are_served_even_beside_services_without_one() {
         for (classes, expected) in [
             ("a/b,c/d", &[Some("a/b"), Some("c/d")][..]),
             (",a/b", &[None, Some("a/b")]),

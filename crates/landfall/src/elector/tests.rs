@@ -53,7 +53,7 @@ async fn a_frozen_leader_stands_down_before_another_takes_over() {
     assert!(frozen.elapsed() <= 6 * SECOND, "took over after {:?}", frozen.elapsed());
     arena.link("a").thaw();
     arena.watch_for(60 * SECOND).await;
-    assert_eq!(arena.terms(), ["a", "b"], "the thawed one stands by");
+    assert_eq!(arena.terms(), ["a", "b"], "the thawed one is a standby");
     assert_eq!(arena.spec().lease_transitions, Some(1));
 }
 
@@ -79,7 +79,7 @@ async fn a_paused_process_does_not_lead_when_it_wakes_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_process_leads_again_if_nobody_took_its_place() {
+async fn a_paused_process_leads_again_if_its_place_was_not_taken() {
     let arena = Arena::new(["a"]);
     arena.watch_for(10 * SECOND).await;
     arena.pause("a");
@@ -148,7 +148,7 @@ async fn one_leads_soon_after_a_lease_was_deleted_under_its_leader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edited_duration_stops_nobody_for_long() {
+async fn an_edited_duration_stops_no_candidate_for_long() {
     for holder in ["a", "somebody who never comes back"] {
         let arena = Arena::new(["a", "b"]);
         arena.watch_for(10 * SECOND).await;
@@ -164,7 +164,7 @@ async fn an_edited_duration_stops_nobody_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_never_lead_at_once_whatever_the_network_does() {
+async fn two_never_lead_at_once_on_any_network() {
     for seed in 1..=24 {
         let timing = if seed % 2 == 0 { Timing::default() } else { tight() };
         let arena = Arena::with_timing(["a", "b", "c"], timing);

@@ -163,7 +163,7 @@ async fn work_that_begins_afresh_has_ended_before_while_the_rest_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_ends_while_work_begins_afresh_is_a_failure() {
+async fn a_task_that_ends_while_work_begins_afresh_is_a_failure() {
     let mut supervisor = Supervisor::default();
     supervisor.add(Stage::Lease, "lease", |_| async {
         sleep(Duration::from_secs(2)).await;

@@ -255,7 +255,7 @@ const NO_VERB: &str = "and reservations need the verb \"reserve\" on ips.paas.or
 const NO_CLAIMS: &str = "it is a claim and the operator's alone";
 
 #[tokio::test]
-async fn everybody_may_write_exactly_what_is_theirs() {
+async fn each_user_may_write_exactly_its_own_objects_and_fields() {
     let guarded = guarded().await.unwrap();
     let operator = guarded.operator().await.unwrap();
     let ips: Api<IP> = Api::all(operator.clone());
@@ -480,7 +480,7 @@ async fn a_policy_fits_the_kind_it_judges(
 
 /// What the guide promises about users who have a namespace and no more.
 #[tokio::test]
-async fn no_role_for_tenants_writes_the_ledger_or_what_services_show() {
+async fn no_role_for_tenants_writes_the_ledger_or_the_addresses_of_services() {
     let guarded = guarded().await.unwrap();
     let roles: Api<ClusterRole> = Api::all(guarded.masters().await.unwrap());
     let groups = ["keepalivedgroups", "keepalivedgroups/status"];

@@ -48,6 +48,6 @@ async fn a_control_plane_that_crashes_hangs_and_forgets_breaks_no_promise() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pools_and_claims_that_cannot_be_had_for_a_while_cost_nobody_an_address() {
+async fn pools_and_claims_that_are_unavailable_for_a_while_cost_no_service_its_address() {
     play(&[(Crew::Trio, Attack::PoolsGone), (Crew::Lone, Attack::Policy)]).await;
 }

@@ -120,7 +120,7 @@ async fn a_frozen_connection_never_makes_two_leaders() {
     // And back, at once, because the lease is released.
     stop_new.cancel();
     wait::until("the first to lead again", LONG, async || {
-        // Now the other one stands down first.
+        // Now the other one gives way first.
         let (first, second) = (old.is_leader(), new.is_leader());
         assert!(!(first && second), "two leaders at the end");
         first
@@ -166,5 +166,5 @@ async fn a_terminated_operator_hands_over_and_a_stopped_one_does_not_lead_on() {
     assert_eq!(third.terminate().await.unwrap().code(), Some(0), "{}", third.log_tail(20));
     assert_eq!(second.terminate().await.unwrap().code(), Some(0), "{}", second.log_tail(20));
     let seen = spec(plane, "landfall-system").await.unwrap();
-    assert_eq!(seen.holder_identity.as_deref(), Some(""), "nobody holds it any more");
+    assert_eq!(seen.holder_identity.as_deref(), Some(""), "it has no holder any more");
 }

@@ -12,7 +12,7 @@ async fn is_told(leadership: &mut Leadership) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_at_its_deadline_though_nobody_says_so() {
+async fn leadership_ends_at_its_deadline_without_a_signal() {
     let (mut setter, leadership) = leadership();
     assert!(!leadership.is_leader());
     setter.lead_until(Instant::now() + 10 * SECOND);

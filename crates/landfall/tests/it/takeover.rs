@@ -131,7 +131,7 @@ async fn consistent(arena: &Arena) {
     .unwrap();
 }
 
-/// Replays a recording, starts the operator, and checks that nothing changes but what must.
+/// Replays a recording, starts the operator, and checks that only necessary changes are made.
 async fn taken_over(arena: &Arena, recording: &Recording, fate: &Fate) {
     taken_over_by(arena, recording, fate, async || arena.operator().await).await;
     arena.a_start_writes_nothing().await;
@@ -238,7 +238,7 @@ fn is_in_the_ledger(snapshot: &Snapshot) {
     ..Fate::default()
 })]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_vip_allocator_left(#[case] file: &str, #[case] fate: Fate) {
+async fn objects_of_the_vip_allocator_are_taken_over(#[case] file: &str, #[case] fate: Fate) {
     let arena = unharmed_arena().await;
     taken_over(&arena, &recording(&format!("vip-allocator/{file}.yaml")), &fate).await;
 }
@@ -267,7 +267,7 @@ async fn what_the_vip_allocator_left(#[case] file: &str, #[case] fate: Fate) {
     ..Fate::default()
 })]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_allocator_left(
+async fn objects_of_another_allocator_are_taken_over(
     #[case] program: &str,
     #[case] ranges: &[&str],
     #[case] fate: Fate,

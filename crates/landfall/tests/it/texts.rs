@@ -163,7 +163,7 @@ async fn prints(arena: &Arena, command: &str, expected: &[String]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_gets_started_sees_what_the_guide_shows() {
+async fn following_the_getting_started_guide_shows_the_output_it_quotes() {
     let arena = arena().await;
     let operator = arena.operator().await;
     operator.wait_ready(LONG).await.unwrap();
@@ -247,7 +247,7 @@ fn the_troubleshooting_page_quotes_conditions_as_they_are_written() {
 }
 
 #[test]
-fn the_troubleshooting_page_quotes_what_is_said_about_announcing() {
+fn the_troubleshooting_page_quotes_the_messages_about_announcing() {
     let page = Guide::of(fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap());
     let edge: GroupName = "net/edge".parse().unwrap();
     let address = ip("192.0.2.25");

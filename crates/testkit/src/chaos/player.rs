@@ -1,4 +1,4 @@
-//! The users: they do at random whatever a person with too many rights might do.
+//! The users: they do at random anything that a person with too many rights might do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -263,7 +263,7 @@ impl Player {
 
     /// Any claim: a label changes nothing but its version.
     async fn touch_a_claim(&self, random: &mut Random) -> Done {
-        let mut what = "IP of somebody gets a label".to_owned();
+        let mut what = "IP of another gets a label".to_owned();
         let outcome = async {
             let all = self.claims().list(&ListParams::default()).await?;
             if all.items.is_empty() {

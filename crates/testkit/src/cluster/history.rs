@@ -173,7 +173,7 @@ impl fmt::Display for Unasked {
             Then::Nothing => write!(f, "for ever")?,
             Then::Back => write!(f, "for a while")?,
         }
-        write!(f, ", and nobody asked for it")
+        write!(f, ", unasked")
     }
 }
 

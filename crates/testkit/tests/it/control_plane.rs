@@ -25,7 +25,7 @@ async fn two_run_side_by_side_and_know_their_version() {
 }
 
 #[tokio::test]
-async fn service_account_may_do_what_rbac_says_and_no_more() {
+async fn a_service_account_may_do_only_as_rbac_says() {
     let plane = shared().await.unwrap();
     let path = plane.service_account_kubeconfig("rights", "reader").await.unwrap();
     let services: Api<Service> = Api::all(client_from(&path).await.unwrap());
@@ -170,8 +170,8 @@ async fn everything_goes_when_its_parent_is_killed() {
     .unwrap();
 }
 
-/// Writes down what must not survive: a directory, and for each process its program in `/proc`,
-/// which a dead process has not, even where nobody reaps orphans.
+/// Writes down the paths that must not survive: a directory, and for each process its program in `/proc`,
+/// which a dead process has not, even where orphans are not reaped.
 async fn wait_to_be_killed(report: &Path) {
     let plane = ControlPlane::start().await.unwrap();
     let processes = plane.pids().into_iter().map(|pid| format!("/proc/{pid}/exe"));

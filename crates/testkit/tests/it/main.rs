@@ -1,6 +1,6 @@
 //! The kit is tested on the real thing, for everything else is tested on the kit.
 
-// The attribute tells clippy that the helpers in there are tests, too.
+// The attribute tells clippy that the helpers in there are tests.
 #[cfg(test)]
 mod bed;
 #[cfg(test)]

@@ -46,7 +46,7 @@ impl Bench<'_> {
             let leaver = service_name(index);
             self.stage.delete_one(namespace, &leaver).await?;
             let freed = Instant::now();
-            let what = "somebody has the freed address";
+            let what = "a Service has the freed address";
             self.wait_for(running.death(), &watch, what, WAKE_DEADLINE, |known| {
                 known.with_address == full && !known.services.contains_key(&leaver)
             })

@@ -25,10 +25,10 @@ pub(super) struct Row {
     pub(super) event: String,
     pub(super) advert_millis: u32,
     pub(super) runs: usize,
-    /// What VRRP itself may take.
+    /// The time that VRRP itself may take.
     pub(super) protocol_seconds: Option<f64>,
     pub(super) seconds: Option<Spread>,
-    /// What 99 of 100 runs should take at most.
+    /// The time that 99 of 100 runs should take at most.
     pub(super) bar_seconds: f64,
     /// Samples in which two nodes held an address, and the longest time from the first to the last in a row.
     pub(super) doubled_samples: usize,
@@ -152,9 +152,9 @@ pub(super) struct Idle {
     pub(super) slots: u8,
     pub(super) advert_millis: u32,
     pub(super) seconds: f64,
-    /// Of the node that uses most; what both processes of an agent share counts once.
+    /// Of the node that uses most; memory that both processes of an agent share counts once.
     pub(super) resident_mb: f64,
-    /// The same with what they share counted for each.
+    /// The same with shared memory counted for each.
     pub(super) summed_mb: f64,
     pub(super) agent_cpu: f64,
     pub(super) keepalived_cpu: f64,

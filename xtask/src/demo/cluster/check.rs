@@ -186,7 +186,7 @@ impl Others {
         pool.or(claim).or(virtual_ip)
     }
 
-    /// Who has some of these addresses.
+    /// The objects that have some of these addresses.
     fn clashes(&self, addresses: &AddrSet) -> Vec<String> {
         let ours = |addr: &IpAddr| addresses.contains(*addr);
         let pools = self.pools.iter().filter(|pool| {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_would_drop_what_the_samples_say_is_found() {
+    fn a_kind_that_would_drop_fields_of_the_samples_is_found() {
         let change = |name: &str, change: &dyn Fn(&mut JSONSchemaProps)| {
             let mut crd = crds().into_iter().find(|crd| crd.name_any() == name).unwrap();
             let schema = crd.spec.versions[0].schema.as_mut().unwrap();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_an_address_of_the_samples_is_named() {
+    fn an_object_that_has_an_address_of_the_samples_is_named() {
         let pool = |name: &str, segment: &str| -> IPGroup {
             let object = json!({
                 "apiVersion": "paas.org/v1", "kind": "IPGroup",
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pools_claims_and_virtual_ips_are_what_a_second_operator_would_serve() {
+    fn a_second_operator_would_serve_only_pools_claims_and_virtual_ips() {
         let named = || vec!["a".to_owned()];
         assert_eq!(Others::default().first(), None);
         let services = Others { services: vec![load_balancer("web")], ..Others::default() };

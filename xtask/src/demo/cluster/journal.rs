@@ -129,7 +129,7 @@ impl Journal {
         }
     }
 
-    /// Those of the objects that are there already, whoever made them.
+    /// Those of the objects that exist already, made by any program.
     pub(super) async fn found(
         client: &Client,
         objects: impl IntoIterator<Item = &DynamicObject>,

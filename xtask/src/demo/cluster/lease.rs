@@ -54,7 +54,7 @@ fn holder(lease: &Lease) -> Option<&str> {
     (!holder.is_empty()).then_some(holder)
 }
 
-/// How long to look before all leases count as those of dead operators; `None` if nobody holds one.
+/// How long to look before all leases count as those of dead operators; `None` if none has a holder.
 fn patience(leases: &[Lease]) -> Option<Duration> {
     let held = leases.iter().filter(|lease| holder(lease).is_some());
     let durations = held.map(|lease| {
@@ -66,7 +66,7 @@ fn patience(leases: &[Lease]) -> Option<Duration> {
     durations.max().map(|longest| longest.min(MOST_PATIENCE))
 }
 
-/// A lease that somebody has written since then and holds now.
+/// A lease that was written since then and has a holder now.
 fn renewed<'a>(before: &[Lease], now: &'a [Lease]) -> Option<&'a Lease> {
     let is_known = |lease: &Lease| {
         let version = lease.resource_version();

@@ -16,7 +16,7 @@ fn usable_at(data: &[(&str, &str)], key: &str) -> AddrSet {
 }
 
 #[test]
-fn what_a_scope_excludes_its_pool_never_gives() {
+fn a_pool_never_gives_the_addresses_that_its_scope_excludes() {
     let (range, named) = (("range-web", WEB.1), ("cidr-web.dmz", "10.0.0.8/30"));
     for (data, key, left) in [
         (&[WEB, ("exclude-web", "10.0.0.9")][..], "cidr-web", "10.0.0.8 10.0.0.10-10.0.0.15"),
@@ -72,7 +72,7 @@ fn an_exclusion_that_cannot_be_read_spoils_the_pool_and_is_named() {
 }
 
 #[test]
-fn the_pool_of_all_helps_out_whom_it_is_told_to() {
+fn the_pool_of_all_helps_out_the_scopes_that_say_so() {
     for (data, falls_back) in [
         (&[ALL, WEB][..], false),
         (&[ALL, WEB, ("fallback-web", "true")], true),
@@ -97,7 +97,7 @@ fn the_pool_of_all_helps_out_whom_it_is_told_to() {
 }
 
 #[test]
-fn a_pool_with_a_name_is_for_those_who_ask_for_it() {
+fn a_pool_with_a_name_is_for_services_that_ask_for_it() {
     let web = || Scope::OnlyOne("web".to_owned());
     let all = || Scope::AllBut(BTreeSet::new());
     for (data, key, namespaces) in [

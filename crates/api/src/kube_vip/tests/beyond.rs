@@ -11,7 +11,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_first_key_that_is_there_serves_whatever_it_says() {
+fn the_first_key_that_is_there_serves_even_if_it_is_unreadable() {
     let (cidr, range) = ("10.0.0.0/29", "10.1.0.1-10.1.0.9");
     for (data, namespace, key, fine) in [
         (&[("cidr-global", cidr), ("range-web", range)][..], "web", "cidr-global", true),
@@ -66,7 +66,7 @@ fn texts_that_only_look_wrong_are_read_as_they_were_meant() {
 }
 
 #[test]
-fn a_text_that_cannot_be_read_is_quoted_with_what_was_expected() {
+fn a_text_that_cannot_be_read_is_quoted_with_the_expected_form() {
     let malformed = "is not a CIDR or a first-last range";
     let leading_zeros =
         "; write its numbers without leading zeros, which some programs read as octal";

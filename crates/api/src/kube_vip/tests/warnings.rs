@@ -1,9 +1,9 @@
-//! What is odd and does no harm is said, and nothing else is.
+//! Odd but harmless texts are named in a warning, and no others.
 
 use super::*;
 
 #[test]
-fn each_odd_key_is_named_with_what_was_expected() {
+fn each_odd_key_is_named_with_the_expected_form() {
     let cidr = ("cidr-global", "10.0.0.0/24");
     for (data, key, text) in [
         (
@@ -78,7 +78,7 @@ fn each_odd_key_is_named_with_what_was_expected() {
 }
 
 #[test]
-fn nothing_is_said_about_what_is_right() {
+fn nothing_is_said_about_a_correct_key() {
     let data = [
         ("cidr-global", "10.0.0.0/24,fd00::/64"),
         ("cidr-web", "10.0.1.0/24,10.0.1.9/32"),

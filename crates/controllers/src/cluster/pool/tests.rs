@@ -67,7 +67,7 @@ fn a_pool_is_read_with_its_rules() {
 }
 
 #[test]
-fn a_map_tells_what_is_odd_about_it_also_without_a_pool() {
+fn a_map_tells_its_oddities_even_without_a_pool() {
     let odd = |count: usize| (0..count).map(|n| format!("odd-{n}")).collect::<Vec<_>>();
     for (keys, told, serves) in
         [(odd(3), 3, false), (odd(70), 65, false), (vec!["cidr-global".to_owned()], 0, true)]

@@ -102,7 +102,7 @@ fn annotations_ask_for_addresses_and_pools() {
 }
 
 #[test]
-fn what_a_service_shows_is_read_with_what_is_no_address() {
+fn shown_addresses_are_read_and_other_ingress_is_noticed() {
     let seen = |ingress| {
         let seen = seen_service(balancer(json!({}), json!({"loadBalancer": {"ingress": ingress}})));
         let seen = seen.unwrap();
@@ -158,7 +158,7 @@ fn the_terms_of_sharing_are_read_with_a_key_and_not_without() {
 }
 
 #[test]
-fn an_annotation_is_its_users_to_mend_if_it_cannot_be_read_itself() {
+fn an_annotation_is_its_users_to_fix_if_it_cannot_be_read_itself() {
     let annotation_unreadable = |annotated: &str, spec_ip: &str| {
         let view = seen_service(json!({
             "metadata": {

@@ -29,10 +29,10 @@ fn claims_of_the_original_operator_are_read_from_label_and_annotation() {
     let without_holder = tenure(json!({}), json!({}));
     assert_eq!(
         without_holder.tenure,
-        Tenure::Nobody("an IP object that names no holder".to_owned())
+        Tenure::WithoutHolder("an IP object that names no holder".to_owned())
     );
     let odd = tenure(json!({}), json!({"virtualips.paas.il/owner": "no-slash"}));
-    assert!(matches!(odd.tenure, Tenure::Nobody(text) if text.contains("no-slash")));
+    assert!(matches!(odd.tenure, Tenure::WithoutHolder(text) if text.contains("no-slash")));
 }
 
 /// A claim with every field set.
@@ -115,7 +115,7 @@ fn a_claim_of_another_use_is_never_judged_by_the_rules_of_services() {
 }
 
 #[test]
-fn a_claim_that_no_service_has_says_what_has_the_address() {
+fn a_claim_without_a_service_describes_its_holder_or_reservation() {
     for (spec, expected) in [
         (json!({"holders": [{"kind": "Namespace", "name": "shop"}]}), "Namespace shop"),
         (

@@ -72,7 +72,7 @@ fn a_copy_of_a_headless_service_is_not_headless_and_has_families_that_the_cluste
 }
 
 #[test]
-fn a_copy_has_what_the_original_copies_and_what_a_cluster_ip_may_have() {
+fn a_copy_has_the_fields_that_the_original_copies_and_a_cluster_ip_may_have() {
     let copy = serde_json::to_value(make(&vip(), &original(), addr())).unwrap();
     assert_eq!(
         copy,
@@ -107,7 +107,7 @@ fn a_fresh_copy_is_in_line() {
 }
 
 #[test]
-fn only_what_differs_is_written() {
+fn only_differences_are_written() {
     type Change = fn(&mut Service);
     let rows: [(&str, Change, Value); 7] = [
         (
@@ -151,7 +151,7 @@ fn only_what_differs_is_written() {
             json!({"metadata": {}, "spec": {"externalIPs": ["10.0.0.5"]}}),
         ),
         (
-            "what nobody keeps in line",
+            "fields that are not kept in line",
             |copy| copy.spec.as_mut().unwrap().external_traffic_policy = Some("Local".to_owned()),
             Value::Null,
         ),

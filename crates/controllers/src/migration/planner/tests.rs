@@ -163,7 +163,7 @@ fn a_virtual_ip_has_one_call_under_way_and_is_planned_again_when_it_ends() {
 }
 
 #[test]
-fn what_failed_is_tried_later_and_what_was_refused_is_told_meanwhile() {
+fn a_failed_step_is_tried_later_and_a_refused_one_is_told_meanwhile() {
     for (failure, told) in [
         (Failure::Conflict, None),
         (Failure::Unknown("timeout".to_owned()), None),
@@ -234,7 +234,7 @@ fn the_answer_to_a_write_is_known_before_the_watch_tells() {
 }
 
 #[test]
-fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() {
+fn a_claim_whose_virtual_ip_is_gone_is_released_once_no_service_shows_the_address() {
     let released = |rig: &mut Rig| {
         let effects = rig.plan(now(1));
         effects.iter().filter(|effect| effect.label() == "release").count()
@@ -242,7 +242,7 @@ fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() 
     let mut rig = Rig::listed(Duration::ZERO);
     rig.hear(service(&["10.0.0.1"], 3));
     rig.hear(is(claim("u", 4)));
-    assert_eq!(released(&mut rig), 0, "somebody shows it");
+    assert_eq!(released(&mut rig), 0, "a Service shows it");
     rig.hear(service(&[], 5));
     assert_eq!(released(&mut rig), 1);
 
@@ -278,7 +278,7 @@ fn a_claim_whose_virtual_ip_is_gone_is_given_up_once_nobody_shows_the_address() 
 
 /// The grace is five minutes, and the claim is known from second 10 on.
 #[test]
-fn a_claim_waits_for_one_that_was_never_seen_and_not_for_one_that_left() {
+fn a_claim_waits_for_a_virtual_ip_that_was_never_seen_and_not_for_one_that_left() {
     // Being deleted, so that nothing else is done for it.
     let vip = || there(VirtualIpView { deleting: true, ..vip(5) });
     let held = || is(claim("u", 6));
@@ -330,7 +330,7 @@ fn a_claim_that_was_shown_for_longer_than_the_grace_goes_when_it_is_shown_no_mor
     rig.hear(is(claim("u", 4)));
     assert_eq!(rig.plan(now(10)), []);
     assert_eq!(rig.plan(now(310)), []);
-    assert_eq!(rig.next_due(), None, "it waits for somebody, not for the clock");
+    assert_eq!(rig.next_due(), None, "it waits for another program, not for the clock");
     rig.hear(service(&[], 5));
     assert_eq!(rig.plan(now(311)).len(), 1);
 }
@@ -350,7 +350,7 @@ fn no_virtual_ip_waits_for_a_claim_that_passed_on() {
 }
 
 #[test]
-fn what_was_read_before_a_change_is_read_again() {
+fn a_look_that_began_before_a_change_is_repeated() {
     let mut rig = known(vip(5));
     let looks = |rig: &mut Rig| {
         let mut out = Plan::default();
@@ -376,7 +376,7 @@ fn what_was_read_before_a_change_is_read_again() {
 
 /// Reports that arrive together are taken in one after the other, and planned for once.
 #[test]
-fn what_was_read_before_a_change_is_read_again_if_both_are_reported_together() {
+fn a_look_that_began_before_a_change_is_repeated_if_both_are_reported_together() {
     let mut rig = known(vip(5));
     let looks = |rig: &mut Rig| {
         let mut out = Plan::default();

@@ -170,7 +170,7 @@ pub(super) fn specific(
             Err(verdict) => {
                 let over = matches!(verdict, Verdict::OverQuota(_));
                 let namespace = service.key.namespace();
-                let retained = world.to_give_up(&view.name, namespace).filter(|_| over);
+                let retained = world.retained_to_free(&view.name, namespace).filter(|_| over);
                 if retained.is_none() {
                     verdicts.push((view.name.clone(), verdict));
                     continue;
@@ -182,7 +182,10 @@ pub(super) fn specific(
             Some(Ok(())) => world.ledger.book.offers(&view.name, addr),
             Some(Err(why)) => Err(why.clone()),
             None if world.is_free_for(service, addr) => world.ledger.book.offers(&view.name, addr),
-            None => world.ledger.book.can_give(&view.name, addr, || world.who_has(addr, audience)),
+            None => world
+                .ledger
+                .book
+                .can_give(&view.name, addr, || world.describe_holder(addr, audience)),
         };
         match given {
             Ok(()) => {

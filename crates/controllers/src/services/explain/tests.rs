@@ -1,4 +1,4 @@
-//! What a condition says is what an offline caller is told, for every reason.
+//! A condition and an offline caller say the same, for every reason.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -155,7 +155,7 @@ const HAS_ALL: [(&str, Story); 4] = [
 ];
 
 #[test]
-fn a_condition_says_what_an_offline_caller_is_told_of_a_service_that_has_what_it_wants() {
+fn a_condition_and_an_offline_caller_say_the_same_of_a_service_that_has_all_it_wants() {
     for (reason, arise) in HAS_ALL {
         let mut sim = running();
         arise(&mut sim);
@@ -174,7 +174,7 @@ fn written(sim: &Sim, key: &str) -> (String, String, String) {
 }
 
 #[test]
-fn a_condition_says_what_an_offline_caller_is_told_for_every_reason() {
+fn a_condition_and_an_offline_caller_say_the_same_for_every_reason() {
     let mut left_to_the_api_server = BTreeSet::new();
     for reason in Reason::ALL {
         let mut sim = running();
@@ -201,7 +201,7 @@ fn a_condition_says_what_an_offline_caller_is_told_for_every_reason() {
 }
 
 #[test]
-fn a_refusal_names_the_holder_in_the_way_and_what_each_pool_says() {
+fn a_refusal_names_the_holder_in_the_way_and_the_verdict_of_each_pool() {
     let mut sim = running();
     bring_about(&mut sim, Reason::TakenBy);
     sim.settle();
@@ -220,7 +220,7 @@ fn a_refusal_names_the_holder_in_the_way_and_what_each_pool_says() {
 }
 
 #[test]
-fn what_a_service_has_is_explained_as_its_condition_says_it() {
+fn the_addresses_of_a_service_are_explained_as_its_condition_says_it() {
     let mut sim = running();
     web(&mut sim, |_| {});
     let before = sim.explain(WEB).unwrap();

@@ -40,10 +40,9 @@ impl Round<'_> {
         shown.find(|shown| !asked && held(shown)).copied()
     }
 
-    /// Gives up an address that waits for a deleted Service, so that another Service of the namespace
-    /// can have one. What an earlier Service of its own name left behind is released first: that may be
-    /// enough.
-    pub(super) fn give_up(&mut self, service: &Balancer, addr: IpAddr) {
+    /// Frees an address that waits for a deleted Service, so that another Service of the namespace can
+    /// have one. The address of an earlier Service of its own name is released first: that may be enough.
+    pub(super) fn free_retained(&mut self, service: &Balancer, addr: IpAddr) {
         let key = &service.key;
         if self.release_unwanted(service) {
             self.own.progress.await_address(key);

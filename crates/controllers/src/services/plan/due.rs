@@ -25,7 +25,7 @@ impl Planner {
 impl Round<'_> {
     pub(super) fn wake_delayed(&mut self) {
         let mut woken = self.own.progress.end_delays(self.now);
-        woken.extend(self.own.absent.give_up(self.now));
+        woken.extend(self.own.absent.end_grace(self.now));
         for key in woken {
             self.mark(&key);
         }

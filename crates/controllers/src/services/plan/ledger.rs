@@ -138,7 +138,7 @@ impl Round<'_> {
         self.own.statuses.dirty = true;
         self.own.claims_changed = true;
         if !self.ledger.is_in_flight(addr) {
-            // What is free now may be theirs before it is a younger Service's.
+            // The address is free now, and these Services may take it before a younger one does.
             let awaiting = self.own.progress.take_awaiting();
             self.wake(awaiting.iter().map(|key| self.turn(key)).collect());
         }

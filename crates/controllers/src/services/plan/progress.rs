@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_once_and_what_was_refused_is_forgotten_with_it() {
+    fn a_wait_ends_once_and_its_refused_write_is_forgotten_with_it() {
         let mut progress = Progresses::default();
         let refused = Refusal::LedgerRefused("no".to_owned());
         progress.delay_writes(&web(), Backoff::after(0, at(10)), Some(refused.clone()));

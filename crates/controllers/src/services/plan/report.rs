@@ -45,7 +45,7 @@ impl Round<'_> {
                     }
                     Ok(_) | Err(_) => None,
                 };
-                let outcome = self.ledger.given_up(addr, claim.version, result, self.now);
+                let outcome = self.ledger.release_ended(addr, claim.version, result, self.now);
                 self.on_ledger_changes();
                 if outcome == Outcome::Kept {
                     // Our view of the Service is out of date.

@@ -56,7 +56,7 @@ impl Round<'_> {
             return;
         }
         for (_, key, of_map) in self.annotated_without_claim() {
-            // Also those about whom repair has something to report first: to enter an address is no repair.
+            // Even those about which repair has something to report first: to enter an address is no repair.
             if of_map && self.own.settings.repair == RepairMode::Fix {
                 self.plan_addresses(&key);
             } else {

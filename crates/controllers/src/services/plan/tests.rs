@@ -144,7 +144,7 @@ fn a_service_that_changed_since_the_claim_has_it_touched_first() {
 }
 
 #[test]
-fn a_freed_address_goes_to_the_oldest_and_nobody_else_is_written() {
+fn a_freed_address_goes_to_the_oldest_and_no_other_service_is_written() {
     let mut sim = running(1);
     for name in ["a", "b", "c", "d", "e", "f", "g"] {
         sim.cluster.create_service(&format!("shop/{name}"));
@@ -330,7 +330,7 @@ fn a_reservation_is_for_one_service_or_namespace_and_outlives_it() {
 }
 
 #[test]
-fn whatever_becomes_of_an_asked_for_address_is_told_whether_a_pool_has_it_or_not() {
+fn each_change_of_a_requested_address_is_told_whether_a_pool_has_it_or_not() {
     let mut sim = running(1);
     sim.cluster.create_service("shop/web");
     sim.cluster.edit_service("shop/web", |stored| {
@@ -348,7 +348,7 @@ fn whatever_becomes_of_an_asked_for_address_is_told_whether_a_pool_has_it_or_not
 }
 
 #[test]
-fn whoever_is_overtaken_gets_the_next_address_or_the_reason() {
+fn an_overtaken_service_gets_the_next_address_or_the_reason() {
     let taken = |asked: Option<&str>| {
         let mut sim = running(1);
         sim.cluster.create_service("shop/web");
@@ -383,7 +383,7 @@ fn whoever_is_overtaken_gets_the_next_address_or_the_reason() {
 }
 
 #[test]
-fn a_service_that_is_being_deleted_gives_up_what_it_does_not_show() {
+fn a_service_that_is_being_deleted_gives_up_addresses_it_does_not_show() {
     for (shows, expected) in [(false, 0), (true, 1)] {
         let mut sim = running(1);
         sim.cluster.create_service("shop/web");

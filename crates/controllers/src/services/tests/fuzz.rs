@@ -488,7 +488,7 @@ fn is_left_in_the_dark(stored: &Stored) -> bool {
     let service = &stored.view;
     let ours = service.class.is_none() && !service.deleting;
     let told = condition::get(&service.conditions, CONDITION_ALLOCATED);
-    // Where kube-vip is not in use, what counts is the Service without its annotation.
+    // Where kube-vip is not in use, the Service without its annotation counts.
     let plain = service.plain.as_ref();
     let has_hostname =
         service.ingress_has_hostname || plain.is_some_and(|plain| plain.ingress_has_hostname);
@@ -513,7 +513,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_is_read_to_its_end_whatever_stands_in_its_objects(
+    fn a_list_is_read_to_its_end_with_any_text_in_its_objects(
         specs in vec(any_json(), 1..6)
     ) {
         let items = |names: &dyn Fn(usize) -> String| -> Value {
@@ -529,7 +529,7 @@ proptest! {
         for claim in &claims.items {
             let unreadable = matches!(
                 object::read(claim).unwrap().tenure,
-                Tenure::Nobody(text) if text.contains("cannot be read")
+                Tenure::WithoutHolder(text) if text.contains("cannot be read")
             );
             prop_assert_eq!(unreadable, claim.0.is_err(), "it takes its address all the same");
         }

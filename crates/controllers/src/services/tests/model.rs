@@ -72,17 +72,17 @@ impl StateMachineTest for Operated {
             assert_eq!(state.sim.cluster.age(), age, "a restart writes nothing");
         }
         driver::pass_a_moment(&mut state.sim);
-        assert_eq!(state.sim.plan(0), 0, "whoever has planned has nothing left to do");
-        compare::nobody_moved_without_reason(&state.before, &state.sim, &act, after);
+        assert_eq!(state.sim.plan(0), 0, "an operator that has planned has nothing left to do");
+        compare::no_service_moved_without_reason(&state.before, &state.sim, &act, after);
         state.before = compare::shown(&state.sim);
         state
     }
 
     fn check_invariants(state: &Self, model: &Model) {
         compare::all_is_well(&state.sim);
-        compare::everybody_is_served_as_promised(&state.sim, model);
+        compare::every_service_is_served_as_promised(&state.sim, model);
         compare::the_ledger_is_as_expected(&state.sim, model);
-        compare::nobody_starves(&state.sim, model);
+        compare::no_service_starves(&state.sim, model);
         compare::pools_tell_the_truth(&state.sim, model);
     }
 }

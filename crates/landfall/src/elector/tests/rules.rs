@@ -28,7 +28,7 @@ enum Next {
 type Row = (&'static str, Vec<(u64, Option<Lease>)>, u64, Next);
 
 #[test]
-fn decisions_follow_from_what_was_seen_and_when() {
+fn decisions_follow_from_the_record_and_the_time_it_was_seen() {
     let other = |version| Some(record("other", version, Some(15)));
     let free = |version| Some(record("", version, Some(1)));
     let mine = |version| Some(record("me", version, Some(15)));
@@ -142,7 +142,7 @@ fn taking_counts_a_transition_and_renewing_does_not() {
     // (case, what was seen, transitions, acquired)
     for (case, seen, transitions, acquired) in [
         ("created", None, 0, now),
-        ("taken from nobody", Some(record("", "1", Some(1))), 5, now),
+        ("taken without a holder", Some(record("", "1", Some(1))), 5, now),
         ("renewed", Some(mine), 4, then),
     ] {
         let mut candidate = Candidate::new("me".into(), Timing::client_go());
@@ -161,7 +161,7 @@ fn taking_counts_a_transition_and_renewing_does_not() {
 }
 
 #[test]
-fn what_others_wrote_on_the_object_stays() {
+fn fields_that_others_wrote_on_the_object_stay() {
     let mut lease = record("", "1", Some(1));
     lease.metadata.labels = Some([("team".to_owned(), "net".to_owned())].into());
     let mut candidate = Candidate::new("me".into(), Timing::client_go());
@@ -220,7 +220,7 @@ fn only_the_holder_releases() {
     for (case, seen, releases) in [
         ("nothing", None, false),
         ("another's", Some(record("other", "1", Some(15))), false),
-        ("nobody's", Some(record("", "1", Some(1))), false),
+        ("without a holder", Some(record("", "1", Some(1))), false),
         ("ours", Some(record("me", "1", Some(15))), true),
     ] {
         let mut candidate = Candidate::new("me".into(), Timing::client_go());

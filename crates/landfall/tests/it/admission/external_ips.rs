@@ -172,7 +172,7 @@ async fn only_those_with_the_verb_list_addresses_of_pools() {
 }
 
 #[tokio::test]
-async fn what_is_no_address_for_the_policy_is_refused_and_what_was_listed_before_stays() {
+async fn an_address_that_the_policy_cannot_read_is_refused_and_addresses_listed_before_stay() {
     let guarded = guarded().await.unwrap();
     guarded.plane.ensure_namespace("shop").await.unwrap();
     guarded.plane.apply_yaml(RIGHTS).await.unwrap();

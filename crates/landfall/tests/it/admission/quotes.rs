@@ -44,7 +44,7 @@ fn flat(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_guide_quotes_what_is_refused_word_by_word() {
+async fn the_guide_quotes_refusals_word_by_word() {
     let guarded = guarded().await.unwrap();
     guarded.plane.ensure_namespace("shop").await.unwrap();
     guarded.plane.apply_yaml(RIGHTS).await.unwrap();

@@ -14,7 +14,7 @@ fn asking(name: &str, pools: &str) -> Service {
 }
 
 #[tokio::test]
-async fn what_is_excluded_is_not_given_and_an_order_holds_for_one_pool() {
+async fn excluded_addresses_are_not_given_and_an_order_holds_for_one_pool() {
     let data = json!({
         "cidr-shop": "10.20.0.8/30", "exclude-shop": "10.20.0.9,10.20.0.11/32",
         "search-order-shop": "desc",
@@ -42,7 +42,7 @@ async fn what_is_excluded_is_not_given_and_an_order_holds_for_one_pool() {
 }
 
 #[tokio::test]
-async fn a_full_pool_falls_back_to_that_of_all_and_who_waits_is_served_by_either() {
+async fn a_full_pool_falls_back_to_that_of_all_and_a_waiting_service_is_served_by_either() {
     let data = json!({
         "cidr-shop": "10.21.0.1/32", "fallback-shop": "true", "cidr-own": "10.21.1.1/32",
         "cidr-global": "10.21.2.1/32", "interface-shop": "eth1", "interface-global": "eth0",
@@ -87,7 +87,7 @@ async fn a_full_pool_falls_back_to_that_of_all_and_who_waits_is_served_by_either
 }
 
 #[tokio::test]
-async fn a_pool_with_a_name_serves_who_asks_for_it_on_an_interface_of_its_own() {
+async fn a_pool_with_a_name_serves_services_that_ask_for_it_on_an_interface_of_its_own() {
     let data = json!({
         "cidr-shop": "10.22.0.1/32", "interface-shop": "eth0",
         "cidr-shop.dmz": "10.22.1.8/29", "interface-shop.dmz": "eth1",
@@ -129,7 +129,7 @@ async fn a_pool_with_a_name_serves_who_asks_for_it_on_an_interface_of_its_own() 
 }
 
 #[tokio::test]
-async fn those_who_ask_for_a_pool_with_a_name_share_there_if_their_namespace_lets_them() {
+async fn services_that_ask_for_a_pool_with_a_name_share_there_if_their_namespace_lets_them() {
     let data = json!({"cidr-shop.dmz": "10.24.0.1-10.24.0.2", "allow-share-shop": "true"});
     played(&data, async |_, _, shop| {
         let on_port = |service, port: u16| {

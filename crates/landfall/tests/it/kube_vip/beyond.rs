@@ -56,7 +56,7 @@ async fn the_first_key_that_is_there_decides() {
 }
 
 #[tokio::test]
-async fn what_is_left_to_dhcp_is_in_no_ledger() {
+async fn an_address_left_to_dhcp_is_in_no_ledger() {
     played(&Value::Null, async |_, map, tenant| {
         map.says(&json!({"cidr-global": "0.0.0.0/32"})).await;
         for name in ["one", "two"] {
@@ -105,7 +105,7 @@ async fn what_is_left_to_dhcp_is_in_no_ledger() {
 }
 
 #[tokio::test]
-async fn what_is_announced_for_somebody_is_given_to_nobody() {
+async fn an_address_that_is_announced_for_a_service_is_given_to_no_other() {
     played(&Value::Null, async |arena, map, tenant| {
         map.says(&json!({"cidr-global": "0.0.0.0/32", "cidr-web": "10.0.0.1-10.0.0.3"})).await;
         tenant.create(load_balancer("leased")).await;
@@ -180,7 +180,7 @@ async fn an_annotation_that_is_no_address_harms_only_its_own_service() {
 }
 
 #[tokio::test]
-async fn an_address_outside_every_pool_is_theirs_who_wrote_it_and_says_so() {
+async fn an_address_outside_every_pool_belongs_to_the_service_that_names_it_and_says_so() {
     played(&Value::Null, async |_, map, tenant| {
         map.says(&json!({"cidr-global": "10.0.0.0/29"})).await;
         tenant.create(from_json(load_balancer("web"), &[annotation("192.0.2.7")])).await;

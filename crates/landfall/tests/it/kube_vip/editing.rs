@@ -54,7 +54,7 @@ async fn whichever_field_is_edited_the_service_moves_and_both_say_so() {
 }
 
 #[tokio::test]
-async fn who_asks_for_what_another_has_is_told_and_so_is_the_other() {
+async fn a_request_for_an_address_of_another_service_is_told_on_both() {
     served("taken", async |_, tenant| {
         tenant.create(load_balancer("other")).await;
         carries(&tenant.services, "other", "second", &in_step("10.0.0.2")).await;

@@ -56,7 +56,7 @@ async fn the_nearest_pool_serves_and_says_where_the_address_is_shown() {
 
 /// The program that announces the old address reads the status, and kube-vip the annotation.
 #[tokio::test]
-async fn who_moves_from_a_group_to_the_map_leaves_nothing_in_its_status() {
+async fn a_service_that_moves_from_a_group_to_the_map_leaves_nothing_in_its_status() {
     let arena = arena().await;
     let map = Map::new(&arena.client);
     map.says(&json!({"cidr-global": "10.3.1.1/32"})).await;
@@ -137,7 +137,7 @@ async fn overlapping_pools_of_both_kinds_double_nothing() {
 }
 
 #[tokio::test]
-async fn a_map_without_any_pool_tells_what_is_wrong_with_its_keys() {
+async fn a_map_without_any_pool_tells_the_errors_of_its_keys() {
     played(&json!({"cdir-global": "10.0.0.1/32"}), async |arena, map, tenant| {
         tenant.create(load_balancer("web")).await;
         tenant.says("web", "False", "NoPool", "").await;
@@ -150,7 +150,7 @@ async fn a_map_without_any_pool_tells_what_is_wrong_with_its_keys() {
 }
 
 #[tokio::test]
-async fn an_error_in_one_key_is_told_on_the_map_and_harms_nobody_else() {
+async fn an_error_in_one_key_is_told_on_the_map_and_harms_no_other_pool() {
     let arena = arena().await;
     let map = Map::new(&arena.client);
     map.says(&json!({

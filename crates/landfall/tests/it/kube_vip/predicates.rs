@@ -13,7 +13,7 @@ const NOTHING: [&str; 0] = [];
 const MOVES: [&str; 3] = ["POST ips", "PATCH services", "DELETE ips"];
 
 #[tokio::test]
-async fn what_an_edit_leads_to() {
+async fn each_edit_leads_to_the_writes_it_needs() {
     let data = json!({"cidr-global": "10.0.0.1-10.0.0.9,fd00::1-fd00::9"});
     watched(&data, async |_, tenant, proxy| {
         let local = json!({"spec": {"externalTrafficPolicy": "Local"}});

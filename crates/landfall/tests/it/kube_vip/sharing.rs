@@ -61,7 +61,7 @@ async fn services_with_different_ports_share_and_the_next_address_is_taken_when_
 
 /// The original asked only the newcomer's namespace.
 #[tokio::test]
-async fn whoever_does_not_let_its_services_share_is_not_shared_with() {
+async fn a_namespace_that_does_not_let_its_services_share_is_not_shared_with() {
     let arena = arena().await;
     let map = Map::new(&arena.client);
     map.says(&json!({

@@ -69,7 +69,7 @@ async fn an_address_costs_a_claim_and_a_patch() {
 
 /// kube-vip reads our fields and writes others; those writes do not concern us.
 #[tokio::test]
-async fn what_kube_vip_writes_costs_nothing() {
+async fn writes_of_kube_vip_cost_nothing() {
     watched(&json!({"cidr-global": "10.0.0.1/24"}), async |_, tenant, proxy| {
         tenant.create(load_balancer("web")).await;
         annotated(&tenant.services, "web", "10.0.0.1").await;

@@ -88,7 +88,7 @@ async fn a_virtual_ip_has_an_address_and_a_copy_that_is_kept_in_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_is_served_when_an_address_becomes_free() {
+async fn a_waiting_virtual_ip_is_served_when_an_address_becomes_free() {
     let arena = old_arena().await;
     let old = Old::new(&arena, "vip-wait").await;
     let operator = arena.operator().await;
@@ -107,7 +107,7 @@ async fn whoever_waits_is_served_when_an_address_becomes_free() {
 
 /// A user removed the finalizers and deleted it while no operator ran.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_claim_of_one_that_vanished_is_given_up_when_its_copy_is_gone() {
+async fn the_claim_of_a_vanished_virtual_ip_is_released_when_its_copy_is_gone() {
     let arena = old_arena().await;
     let old = Old::new(&arena, "vip-gone").await;
     old.mapping("gone", "10.40.3.0/29", &[]).await;

@@ -64,7 +64,7 @@ async fn a_service_takes_over_without_a_gap_and_a_restart_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_in_the_way_the_copy_stays_until_it_is_gone() {
+async fn behind_any_obstacle_the_copy_stays_until_it_is_gone() {
     let arena = old_arena().await;
     let old = Old::new(&arena, "vip-fail").await;
     old.mapping("fail", "10.41.1.0/28", &["10.41.1.0"]).await;

@@ -9,7 +9,7 @@ use crate::stage::{LONG, ip, old_arena};
 
 /// No `VirtualIP` is left, or not even the kind.
 #[tokio::test(flavor = "multi_thread")]
-async fn they_are_released_though_nothing_else_is_left() {
+async fn orphaned_claims_are_released_though_nothing_else_is_left() {
     let arena = old_arena().await;
     let old = Old::new(&arena, "vip-orphan").await;
     let claim = virtual_ip_claim(ip("10.47.0.1"), "orphan", "vip-orphan/gone");
@@ -31,7 +31,7 @@ async fn they_are_released_though_nothing_else_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_was_never_seen_is_waited_for_and_one_that_left_is_not() {
+async fn a_virtual_ip_that_was_never_seen_is_waited_for_and_one_that_left_is_not() {
     let arena = old_arena().await;
     let old = Old::new(&arena, "vip-grace").await;
     old.mapping("grace", "10.47.1.0/29", &[]).await;

@@ -195,7 +195,7 @@ async fn killed_in_assigning() {
 
 /// A false `Migrated` is reported as such, and finished when the missing pool is there.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_was_falsely_migrated_is_finished_when_its_pool_comes() {
+async fn a_falsely_migrated_virtual_ip_is_finished_when_its_pool_comes() {
     let arena = old_arena().await;
     recording("migrated-and-false-migrated").replay(&arena.client).await.unwrap();
     let operator = arena.operator().await;

@@ -28,7 +28,7 @@ async fn entered(tenant: &Tenant, name: &str, addr: &str) -> Service {
 }
 
 #[tokio::test]
-async fn what_services_show_already_is_entered_into_the_ledger_and_kept() {
+async fn addresses_that_services_show_already_are_entered_into_the_ledger_and_kept() {
     let arena = arena().await;
     let tenant = arena.tenant("adopt-shown").await;
     tenant.pool(pool("adopt-shown", &["10.7.1.0/28"]).excluding(&["10.7.1.9"])).await;
@@ -134,7 +134,7 @@ async fn claims_of_the_original_operator_are_respected_completed_and_tidied() {
 
 /// The strictest reading of "nothing": no write at all for objects that are in order.
 #[tokio::test]
-async fn nothing_is_written_for_what_is_as_it_should_be() {
+async fn nothing_is_written_for_objects_that_are_in_order() {
     let arena = arena().await;
     let tenant = arena.tenant("adopt-steady").await;
     tenant.pool(segment("steady", "10.7.3.0/28", &[])).await;

@@ -130,7 +130,7 @@ async fn a_pool_serves_without_the_entries_that_cannot_be_read_and_names_them() 
 }
 
 #[tokio::test]
-async fn a_bad_pool_says_what_is_wrong_and_the_others_serve_on() {
+async fn a_bad_pool_names_its_error_and_the_others_serve_on() {
     // An arena: errors of these pools concern every Service they might serve.
     let arena = arena().await;
     let tenant = arena.tenant("bad-pools").await;

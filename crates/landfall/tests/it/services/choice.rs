@@ -44,7 +44,9 @@ async fn overlapping_pools_give_an_address_once_and_an_exclusion_in_one_holds_in
     tenant.create(load_balancer("asks-taken").asking("10.3.1.0")).await;
     tenant.says("asks-taken", "False", "TakenBy", "10.3.1.0 is taken by").await;
     tenant.pool_is("overlap-a", "awaited by three", |status| status.waiting == Some(3)).await;
-    tenant.pool_is("overlap-first", "awaited by nobody", |status| status.waiting == Some(0)).await;
+    tenant
+        .pool_is("overlap-first", "awaited by no Service", |status| status.waiting == Some(0))
+        .await;
     let told = |status: &IPGroupStatus| {
         condition::get(&status.conditions, "Overlaps").map(|told| told.message.clone())
     };
@@ -84,7 +86,7 @@ async fn the_lowest_priority_number_serves_first_then_the_name() {
 }
 
 #[tokio::test]
-async fn pools_serve_only_whom_they_select() {
+async fn pools_serve_only_the_services_they_select() {
     let tenant = tenant("choice-select").await;
     let on_request = pool("select-request", &["10.3.3.0/30"]).with(|spec| {
         spec.auto_assign = Some(false);

@@ -29,7 +29,7 @@ async fn waited_for_by(tenant: &Tenant, pool: &str, count: i64, longest: &[(&str
 }
 
 #[tokio::test]
-async fn a_pool_says_who_waits_for_it_and_why() {
+async fn a_pool_names_the_services_that_wait_for_it_and_the_reason() {
     let tenant = tenant("explain").await;
     let full = pool("explain-full", &["10.15.1.0/32"]).only_for("explain");
     tenant.pool(full.with_priority(1)).await;
@@ -66,7 +66,7 @@ async fn a_pool_says_who_waits_for_it_and_why() {
 }
 
 #[tokio::test]
-async fn a_caller_without_an_operator_is_told_what_the_conditions_say() {
+async fn a_caller_without_an_operator_is_told_the_same_as_by_conditions() {
     let tenant = tenant("explain-offline").await;
     tenant.pool(pool("explain-offline", &["10.15.3.0/32"]).only_for("explain-offline")).await;
     tenant.create(load_balancer("has")).await;
@@ -129,7 +129,7 @@ fn documented() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_are_those_of_the_reference_and_count_what_is_there() {
+async fn metrics_are_those_of_the_reference_and_count_existing_objects() {
     let arena = arena().await;
     let tenant = arena.tenant("metered").await;
     let ranges = ["10.15.2.0/30", "fd00:15:2::/126"];

@@ -106,7 +106,7 @@ async fn a_namespace_holds_no_more_than_its_quota() {
 }
 
 #[tokio::test]
-async fn an_address_is_kept_for_whom_an_administrator_reserved_it() {
+async fn a_reserved_address_is_kept_for_the_service_that_the_administrator_named() {
     let tenant = tenant("ask-kept").await;
     tenant.pool(pool("ask-kept", &["10.12.4.0/29"]).only_for("ask-kept")).await;
     let reserve = |addr: &str, name: Option<&str>| {
@@ -142,7 +142,7 @@ async fn an_address_is_kept_for_whom_an_administrator_reserved_it() {
 }
 
 #[tokio::test]
-async fn an_address_waits_for_its_deleted_service_and_for_nobody_else() {
+async fn an_address_waits_for_its_deleted_service_and_for_no_other() {
     let tenant = tenant("ask-retain").await;
     let retaining = pool("ask-retain", &["10.12.5.0/30"]).only_for("ask-retain");
     tenant.pool(retaining.with(|spec| spec.retain_for = Some("1h".to_owned()))).await;

@@ -67,7 +67,7 @@ async fn a_restored_etcd_is_noticed_and_everything_begins_afresh(
     burst(&tenant, (0..5).map(|n| format!("new{n}"))).await;
     let mut seen = all_served(&tenant).await.shown();
     seen.retain(|key, _| kept.contains_key(key));
-    assert_eq!(seen, kept, "nobody is moved");
+    assert_eq!(seen, kept, "no Service is moved");
     let seen = tenant.settled().await;
     assert_eq!(seen.claims.len(), 10, "nothing is claimed for what does not exist");
     assert!(operator.is_running());

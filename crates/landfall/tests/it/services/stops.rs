@@ -484,7 +484,7 @@ impl Round<'_> {
         }
         for last in 0..8 {
             let addr = self.addr(last);
-            self.reaches(&format!("the claim on {addr} to be nobody's"), async |tenant| {
+            self.reaches(&format!("the claim on {addr} to have no holder"), async |tenant| {
                 // Claims of the original operator name their owner only in an annotation.
                 let held = tenant.claim(&addr).await.filter(|it| {
                     let owned = it.annotations().contains_key(keys::ANNOTATION_OWNER);

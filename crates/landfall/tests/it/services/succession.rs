@@ -93,7 +93,7 @@ async fn two_operators_that_both_believe_to_lead_double_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_edited_to_last_for_ever_stops_nobody_for_long() {
+async fn a_lease_edited_to_last_for_ever_stops_no_operator_for_long() {
     let arena = arena().await;
     hold_for_ever(&arena).await;
     let operator = arena.operator_with(&[]).await;

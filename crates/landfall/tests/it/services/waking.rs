@@ -105,7 +105,7 @@ async fn a_request_waits_for_its_address_and_is_served_when_it_is_freed() {
 }
 
 #[tokio::test]
-async fn a_status_that_somebody_else_changed_comes_back_as_it_was() {
+async fn a_status_that_another_program_changed_comes_back_as_it_was() {
     let tenant = tenant("wake-status").await;
     tenant.pool(pool("wake-status", &["10.4.3.0/29"]).only_for("wake-status")).await;
     for name in ["web", "other"] {
@@ -118,7 +118,7 @@ async fn a_status_that_somebody_else_changed_comes_back_as_it_was() {
         ("wiped", json!([])),
         ("an address outside every pool", json!([{"ip": "203.0.113.9"}])),
         ("a free address of the pool", json!([{"ip": "10.4.3.5"}])),
-        ("somebody else's address", json!([{"ip": others}])),
+        ("another Service's address", json!([{"ip": others}])),
         ("a host name", json!([{"hostname": "web.example.com"}])),
         ("a host name beside it", json!([{"ip": has}, {"hostname": "web.example.com"}])),
     ] {
@@ -166,7 +166,7 @@ async fn a_claim_deleted_by_hand_is_made_again_while_the_address_is_shown() {
 }
 
 #[tokio::test]
-async fn a_service_made_anew_under_the_same_name_is_another_one() {
+async fn a_service_recreated_under_the_same_name_is_another_one() {
     let tenant = tenant("wake-again").await;
     tenant.pool(pool("wake-again", &["10.4.5.0/30"]).only_for("wake-again")).await;
     for _ in 0..5 {
@@ -197,7 +197,7 @@ enum More {
 /// The oldest may be busy at that very moment: its condition is being written.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_there_is_waits_for_the_oldest_while_its_condition_is_being_written(
+async fn a_free_address_waits_for_the_oldest_while_its_condition_is_being_written(
     #[values(More::Freed, More::Added)] more: More,
 ) {
     let arena = arena().await;

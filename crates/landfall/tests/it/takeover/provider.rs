@@ -24,7 +24,7 @@ use super::*;
     ..Fate::default()
 })]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_kube_vips_provider_left(
+async fn objects_of_kube_vips_provider_are_taken_over(
     #[case] file: &str,
     #[case] flags: &[&str],
     #[case] fate: Fate,
@@ -124,7 +124,7 @@ async fn the_guide_leads_from_kube_vips_provider_to_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_kube_vips_provider_put_on_one_address_is_told_and_not_moved() {
+async fn services_that_kube_vips_provider_put_on_one_address_are_told_and_not_moved() {
     let arena = unharmed_arena().await;
     recording("kube-vip-cloud-provider/duplicates.yaml").replay(&arena.client).await.unwrap();
     let before = shown_now(&Snapshot::take(&arena.client).await.unwrap());

@@ -84,7 +84,7 @@ fn an_address_that_goes_is_noticed_even_if_it_comes_back() {
 }
 
 #[test]
-fn only_what_a_toy_does_is_excused_at_rest() {
+fn only_problems_made_by_toys_are_excused_at_rest() {
     let (s1, toy) = (player("s1", &[A]), player("toy1", &[A]));
     for (case, seen, expected) in [
         ("in order", cluster(&[held(A, "s1")], &[player("s1", &[A])]), 0),
@@ -99,7 +99,7 @@ fn only_what_a_toy_does_is_excused_at_rest() {
 }
 
 #[test]
-fn what_is_shown_by_hand_must_be_told_on_both() {
+fn an_address_shown_by_hand_must_be_told_on_both_services() {
     let holder = |reason: &str| told(player("s1", &[A]), "True", reason);
     let toy = |status: &str| told(player("toy1", &[A]), status, "TakenBy");
     for (case, claims, services, expected) in [
@@ -116,7 +116,7 @@ fn what_is_shown_by_hand_must_be_told_on_both() {
 }
 
 #[test]
-fn whoever_could_be_served_must_be() {
+fn a_service_that_could_be_served_must_be() {
     let two = "10.0.0.1-10.0.0.2";
     let pools = || vec![pool("two", &[two]), pool("six", &["fd00::/127"])];
     let full = || vec![held(A, "s1"), held(B, "s2")];
@@ -213,7 +213,7 @@ fn whoever_could_be_served_must_be() {
 }
 
 #[test]
-fn what_kube_vip_announces_is_not_to_be_had() {
+fn an_address_that_kube_vip_announces_is_not_available() {
     let asks = player("s3", &[]).asking(A);
     let announced = player("s4", &[A])
         .annotated(keys::ANNOTATION_KUBE_VIP_ADDRESSES, "10.9.9.9")

@@ -46,7 +46,7 @@ const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
 
 #[test]
-fn a_history_remembers_what_was_wrong_for_a_moment() {
+fn a_history_remembers_faults_that_lasted_a_moment() {
     let shared = |one: &str, other: &str| {
         Change::Claim(ip(A), vec![named("web", Some(one)), named("db", Some(other))])
     };
@@ -99,7 +99,7 @@ fn a_history_remembers_what_was_wrong_for_a_moment() {
 }
 
 #[test]
-fn a_finding_names_who_shows_what_is_not_its_own() {
+fn a_finding_names_the_service_that_shows_an_address_of_another() {
     let doubled = history(vec![held(A, "web"), shows("web", &[A]), shows("db", &[A])]);
     let blamed: Vec<_> = doubled.findings().into_iter().map(|it| it.shown_by).collect();
     assert_eq!(blamed, [Some("shop/db".to_owned())]);

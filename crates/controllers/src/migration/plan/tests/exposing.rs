@@ -83,7 +83,7 @@ fn addresses_are_given_as_the_examples_say() {
 }
 
 #[test]
-fn an_address_is_free_only_if_nobody_has_it_or_shows_it_or_excludes_it() {
+fn an_address_is_free_only_if_it_is_not_held_shown_or_excluded() {
     let mut cluster = Cluster::default();
     let shown = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.2"}]}});
     cluster
@@ -115,7 +115,7 @@ fn a_mapping_that_cannot_be_read_harms_only_itself_and_is_named() {
 }
 
 #[test]
-fn whatever_was_interrupted_is_resumed() {
+fn an_interrupted_exposure_is_resumed() {
     for (case, claim) in [
         ("as the original wrote it", json!({})),
         (
@@ -212,7 +212,7 @@ fn a_service_that_bears_the_copys_name_is_left_alone() {
 }
 
 #[test]
-fn a_claim_that_went_is_made_anew_unless_somebody_else_has_the_address() {
+fn a_claim_that_went_is_made_again_unless_the_address_has_another_holder() {
     let addr = "10.0.0.1".parse().unwrap();
     let mut cluster = valid();
     cluster.remove_claim("10.0.0.1");
@@ -223,7 +223,7 @@ fn a_claim_that_went_is_made_anew_unless_somebody_else_has_the_address() {
     cluster.claim("10.0.0.1", &json!({"ipgroup": "p"}), "shop/thief", &json!({}));
     cluster.settle();
     assert_eq!(cluster.state("shop/web"), ("Error", "10.0.0.1 is held by Service shop/thief"));
-    assert!(cluster.is_shown(addr), "nobody is moved");
+    assert!(cluster.is_shown(addr), "no Service is moved");
     delete(&mut cluster, "shop/web");
     cluster.settle();
     assert!(!cluster.has_vip("shop/web"));

@@ -88,7 +88,7 @@ fn overcomes((case, obstruct, said, clear): Obstacle) {
 }
 
 #[test]
-fn whatever_is_in_the_way_everything_stays_and_goes_on_when_it_is_gone() {
+fn behind_any_obstacle_everything_stays_and_goes_on_when_it_is_gone() {
     let missing = "could not get the service to be exposed: Service \"web\" not found";
     let no_group = "could not get IPGroup object of IP: no IPGroup covers 10.0.0.1 \
                     (GroupSegmentMapping g1 has 10.0.0.0/29)";
@@ -115,7 +115,7 @@ fn whatever_is_in_the_way_everything_stays_and_goes_on_when_it_is_gone() {
             group,
         ),
         (
-            "the claim is somebody else's",
+            "the claim is another holder's",
             |cluster| {
                 cluster.group("p", "10.0.0.0/29", &[]);
                 cluster.remove_claim("10.0.0.1");
@@ -225,7 +225,7 @@ fn a_service_that_can_have_no_address_is_left_alone_until_it_can() {
 }
 
 #[test]
-fn what_is_done_already_is_not_done_again() {
+fn steps_that_are_done_are_not_repeated() {
     let addr = "10.0.0.1".parse().unwrap();
     let rows: [(&str, Change, &[&str]); 3] = [
         (
@@ -319,7 +319,7 @@ fn of_two_for_one_service_the_first_wins_and_the_second_keeps_working() {
 }
 
 #[test]
-fn what_the_allocator_says_about_the_service_is_said_here_too() {
+fn the_virtual_ip_repeats_the_allocators_word_about_the_service() {
     let mut cluster = valid();
     cluster.group("p", "10.0.0.0/29", &[]);
     annotate(&mut cluster, "shop/web");
@@ -346,7 +346,7 @@ fn what_the_allocator_says_about_the_service_is_said_here_too() {
 
 /// Two operators at once may both hand over the claim; then one of them has to go back.
 #[test]
-fn a_claim_that_was_handed_over_in_vain_comes_back() {
+fn a_claim_whose_handover_failed_comes_back() {
     let mut cluster = half_way();
     assert_eq!(whose(&cluster, "10.0.0.1"), "Service shop/web");
     let elsewhere = json!({
@@ -407,7 +407,7 @@ fn deletion_before_the_claim_passed_is_a_deletion_and_after_it_is_finished() {
     delete(&mut cluster, "shop/web");
     cluster.settle();
     assert!(!cluster.has_vip("shop/web"));
-    assert!(cluster.claim_on(addr).is_none(), "nobody else would release it");
+    assert!(cluster.claim_on(addr).is_none(), "no other program would release it");
 }
 
 /// An alias or a headless Service in the place of the Service that got the claim.
@@ -427,7 +427,7 @@ fn a_claim_that_was_handed_to_a_service_that_can_have_no_address_comes_back() {
 }
 
 #[test]
-fn one_that_was_migrated_stays_so_whatever_becomes_of_the_service() {
+fn a_migrated_virtual_ip_stays_so_even_if_the_service_changes() {
     let plain = json!({"spec": {"type": "ClusterIP"}, "status": null});
     let moved = json!({
         "spec": {"loadBalancerIP": "10.0.0.6"},
@@ -471,7 +471,7 @@ fn one_without_an_address_is_exposed_first() {
 }
 
 #[test]
-fn nothing_is_done_for_one_that_was_not_asked() {
+fn a_virtual_ip_without_a_request_to_migrate_stays_as_it_is() {
     let mut cluster = valid();
     cluster.group("p", "10.0.0.0/29", &[]);
     cluster.settle();

@@ -78,7 +78,7 @@ fn whichever_is_edited_the_service_moves() {
             "192.0.2.1",
         ),
         (
-            "what another has, while the spec still says the old one: nobody is moved",
+            "what another has, while the spec still says the old one: no Service is moved",
             |view| {
                 view.shows = vec![ip("10.0.0.1")];
                 spec_contradicts_annotation(view, "10.0.0.0");
@@ -95,7 +95,7 @@ fn whichever_is_edited_the_service_moves() {
 }
 
 #[test]
-fn what_dhcp_gives_is_not_taken_away_because_the_other_family_is_missing() {
+fn a_lease_is_not_taken_away_because_the_other_family_is_missing() {
     for (lease, asks, shown, missing) in [
         ("0.0.0.0", None, &["0.0.0.0"][..], "FamilyMissing"),
         ("::", Some("10.0.0.1"), &["10.0.0.0", "::"], "TakenBy"),
@@ -114,7 +114,7 @@ fn what_dhcp_gives_is_not_taken_away_because_the_other_family_is_missing() {
 }
 
 #[test]
-fn who_asks_dhcp_for_both_families_has_a_claim_on_nothing() {
+fn a_service_with_leases_of_both_families_has_no_claim() {
     for (leases, shown) in [(Leases::All, &["0.0.0.0"][..]), (Leases::Each, &["0.0.0.0", "::"])] {
         let mut sim = running_in(Place::Annotation, 1);
         sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| view.leases = leases);
@@ -194,7 +194,7 @@ fn a_family_that_is_given_up_goes_unless_its_user_wrote_the_address() {
 
 /// The address would be announced again as soon as the Service became a `LoadBalancer` again.
 #[test]
-fn what_is_annotated_goes_before_the_address_is_given_up() {
+fn the_annotation_goes_before_the_address_is_released() {
     let mut sim = annotated();
     sim.cluster.edit_service("shop/web", |stored| stored.load_balancer = false);
     sim.settle();
@@ -203,7 +203,7 @@ fn what_is_annotated_goes_before_the_address_is_given_up() {
 }
 
 #[test]
-fn who_moves_from_the_status_to_the_annotation_leaves_nothing_behind() {
+fn a_service_that_moves_from_the_status_to_the_annotation_leaves_nothing_behind() {
     let mut sim = running(1);
     let (group, key) = (PoolName::new("IPGroup/a"), PoolName::new("ConfigMap/kubevip/a"));
     sim.cluster.set_pool(key.as_str(), "10.0.0.2-10.0.0.5", "");
@@ -236,7 +236,7 @@ fn who_moves_from_the_status_to_the_annotation_leaves_nothing_behind() {
 
 /// Only an unreadable annotation must be fixed by its user before the planner writes to it.
 #[test]
-fn whoever_clashes_leaves_though_what_it_asks_for_makes_no_sense() {
+fn a_clashing_service_leaves_even_if_its_request_makes_no_sense() {
     let mut sim = running_in(Place::Annotation, 1);
     share(&mut sim, "shop/a", "k", 80);
     share(&mut sim, "shop/b", "k", 443);
@@ -259,7 +259,7 @@ fn whoever_clashes_leaves_though_what_it_asks_for_makes_no_sense() {
 }
 
 #[test]
-fn who_gets_what_another_pool_has_by_now_shows_it_where_that_one_says() {
+fn an_address_that_moved_to_another_pool_is_shown_where_that_pool_says() {
     let mut sim = running_in(Place::Annotation, 1);
     let kept = Reservation {
         kind: HolderKind::Service,
@@ -286,7 +286,7 @@ fn who_gets_what_another_pool_has_by_now_shows_it_where_that_one_says() {
 }
 
 #[test]
-fn what_no_pool_gave_is_of_none_though_one_covers_it_later() {
+fn an_address_that_no_pool_gave_is_of_none_even_if_one_covers_it_later() {
     let mut sim = running_in(Place::Annotation, 1);
     sim.cluster.create_service("shop/web");
     sim.cluster.edit_service("shop/web", |stored| {
@@ -303,7 +303,7 @@ fn what_no_pool_gave_is_of_none_though_one_covers_it_later() {
 }
 
 #[test]
-fn what_no_pool_gave_is_of_none_for_the_next_of_the_same_name() {
+fn an_address_that_no_pool_gave_is_of_none_for_the_next_service_of_the_same_name() {
     let mut sim = running_in(Place::Annotation, 1);
     let make = |sim: &mut Sim| {
         sim.cluster.create_service("shop/web");
@@ -331,7 +331,7 @@ fn what_no_pool_gave_is_of_none_for_the_next_of_the_same_name() {
 }
 
 #[test]
-fn who_shows_addresses_of_both_kinds_stays_where_it_shows_them() {
+fn a_service_that_shows_addresses_of_both_kinds_keeps_showing_them_where_it_does() {
     let mut sim = running(1);
     let (group, key) = (PoolName::new("IPGroup/a"), PoolName::new("ConfigMap/kubevip/a"));
     sim.cluster.set_pool(key.as_str(), "fd00::1-fd00::9", "");
@@ -367,7 +367,7 @@ fn an_address_that_a_pool_excludes_is_given_to_no_service_even_beyond_the_pools(
 
 /// From then on it counts as an address of the pool for all its holders.
 #[test]
-fn who_joins_what_was_taken_of_no_pool_has_it_count_for_the_others_at_once() {
+fn joining_an_address_that_no_pool_gave_makes_it_count_for_the_others_at_once() {
     let mut sim = running_in(Place::Annotation, 1);
     sim.cluster.set_pool("IPGroup/a", "10.0.0.9", "10.0.0.9");
     let share_with_all = |sim: &mut Sim, key: &str, port: u16| {

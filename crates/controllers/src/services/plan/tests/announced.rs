@@ -52,7 +52,7 @@ fn a_condition_is_written_once_beside_the_other_one() {
 }
 
 #[test]
-fn a_condition_goes_only_when_it_is_known_that_nobody_announces_the_service() {
+fn a_condition_goes_only_when_it_is_known_that_the_service_is_not_announced() {
     let mut sim = serving();
     say(&mut sim, Some(held_by("n1")));
     sim.settle();

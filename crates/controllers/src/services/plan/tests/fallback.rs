@@ -45,7 +45,7 @@ fn put_named(sim: &mut Sim, change: impl FnOnce(&mut PoolView)) {
 }
 
 #[test]
-fn who_waits_for_two_pools_is_served_by_whichever_frees_an_address() {
+fn a_service_that_waits_for_two_pools_is_served_by_the_first_that_frees_an_address() {
     for (freed, addr) in [("shop/a", "10.1.0.1"), ("shop/b", "10.2.0.1")] {
         let mut sim = falling_back(true);
         create(&mut sim, &["shop/a", "shop/b", "shop/c"]);
@@ -83,7 +83,7 @@ fn a_pool_that_cannot_be_used_falls_back_as_well() {
 }
 
 #[test]
-fn who_falls_back_shares_there_only_when_the_first_pool_has_nothing_left() {
+fn a_service_shares_an_address_of_its_fallback_only_when_its_first_pool_is_full() {
     let mut sim = falling_back(true);
     put(&mut sim, "IPGroup/a", "10.0.0.0-10.0.0.3", |view| {
         view.scope = Some(Scope::OnlyOne("nobody".to_owned()));
@@ -108,7 +108,7 @@ fn who_falls_back_shares_there_only_when_the_first_pool_has_nothing_left() {
 }
 
 #[test]
-fn a_pool_on_request_serves_only_who_names_it() {
+fn a_pool_on_request_serves_only_services_that_name_it() {
     let mut sim = falling_back(true);
     put_named(&mut sim, |_| {});
     create(&mut sim, &["shop/a", "shop/b", "shop/c"]);
@@ -122,7 +122,7 @@ fn a_pool_on_request_serves_only_who_names_it() {
 }
 
 #[test]
-fn who_has_no_other_pool_reads_of_the_one_on_request_unless_it_is_for_others() {
+fn a_service_without_another_pool_is_told_of_the_one_on_request_unless_it_is_for_others() {
     for (key, named) in [("shop/a", true), ("other/a", false)] {
         let mut sim = falling_back(true);
         for pool in ["IPGroup/a", OWN, ALL] {
@@ -170,7 +170,7 @@ fn a_pool_on_request_that_cannot_be_used_blocks_no_service() {
 /// A Service announced from the annotation may ask for an address outside every pool; a Service of the same
 /// namespace that names an `IPGroup` may not.
 #[test]
-fn what_is_meant_for_a_service_that_names_pools_is_one_of_these() {
+fn a_service_that_names_pools_may_only_ask_for_their_addresses() {
     for (pools, reason) in [(None, "OutsidePool"), (Some("IPGroup/a"), "OutsideEveryPool")] {
         let mut sim = falling_back(false);
         sim.cluster.create_service("shop/a");

@@ -29,7 +29,7 @@ fn there_is_more_and_the_young_one_is_answered() -> Sim {
 }
 
 #[test]
-fn what_a_pool_has_more_is_for_the_oldest_also_while_its_condition_is_being_written() {
+fn an_address_that_a_pool_gains_is_for_the_oldest_even_while_its_condition_is_being_written() {
     let mut sim = there_is_more_and_the_young_one_is_answered();
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/z-old"), ["10.0.0.4"]);
@@ -37,7 +37,7 @@ fn what_a_pool_has_more_is_for_the_oldest_also_while_its_condition_is_being_writ
 }
 
 #[test]
-fn what_is_kept_for_the_oldest_goes_to_the_next_if_the_oldest_goes() {
+fn an_address_held_for_the_oldest_goes_to_the_next_if_the_oldest_goes() {
     let mut sim = there_is_more_and_the_young_one_is_answered();
     sim.cluster.delete_service("shop/z-old");
     sim.settle();
@@ -45,7 +45,7 @@ fn what_is_kept_for_the_oldest_goes_to_the_next_if_the_oldest_goes() {
 }
 
 #[test]
-fn what_a_quota_leaves_is_for_the_oldest_also_while_its_condition_is_being_written() {
+fn the_rest_of_a_quota_is_for_the_oldest_even_while_its_condition_is_being_written() {
     let mut sim = running(1);
     sim.cluster.put_pool(&PoolName::new("IPGroup/a"), |view| {
         view.quota =

@@ -42,7 +42,7 @@ fn a_cluster_ip_that_a_service_range_covers_costs_no_memory() {
 }
 
 #[test]
-fn what_a_service_range_covers_is_given_by_no_pool_and_stays_with_its_holder() {
+fn an_address_in_a_service_range_is_given_by_no_pool_and_stays_with_its_holder() {
     let mut sim = running(1);
     sim.cluster.create_service("shop/first");
     sim.settle();
@@ -51,7 +51,7 @@ fn what_a_service_range_covers_is_given_by_no_pool_and_stays_with_its_holder() {
     sim.cluster.create_service("shop/any");
     asks(&mut sim, "shop/asks", "10.0.0.1");
     sim.settle();
-    assert_eq!(shown_by(&sim, "shop/first"), ["10.0.0.0"], "nobody's address changes");
+    assert_eq!(shown_by(&sim, "shop/first"), ["10.0.0.0"], "no address changes");
     assert_eq!(shown_by(&sim, "shop/any"), ["10.0.0.2"]);
     let said = condition_of(&sim, "shop/asks").2;
     assert!(
@@ -68,7 +68,7 @@ fn what_a_service_range_covers_is_given_by_no_pool_and_stays_with_its_holder() {
 }
 
 #[test]
-fn a_reservation_of_what_no_service_can_have_is_not_used() {
+fn a_reservation_of_an_address_that_no_service_can_have_is_not_used() {
     let mut sim = running(1);
     sim.set_service_ranges("10.0.0.1");
     let reservation = Reservation {

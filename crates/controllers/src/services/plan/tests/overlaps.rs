@@ -35,7 +35,7 @@ fn pools_that_overlap_say_so_until_they_do_not() {
 }
 
 #[test]
-fn an_address_counts_as_used_where_it_was_given_whatever_pools_come_and_go() {
+fn an_address_counts_as_used_where_it_was_given_even_if_other_pools_come_and_go() {
     let mut sim = running(1);
     sim.cluster.create_service("shop/web");
     sim.settle();

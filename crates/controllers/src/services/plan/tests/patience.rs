@@ -102,7 +102,7 @@ fn a_claim_that_another_program_keeps_rewriting_is_written_with_patience() {
 }
 
 #[test]
-fn what_the_server_throttles_is_tried_again_when_it_says_and_nothing_is_read_in_between() {
+fn a_throttled_write_is_tried_again_when_the_server_says_and_nothing_is_read_in_between() {
     let wait = Duration::from_secs(20);
     for case in ["take", "publish", "release"] {
         let mut sim = if case == "release" { served() } else { running(1) };

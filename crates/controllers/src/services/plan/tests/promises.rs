@@ -3,10 +3,13 @@
 use landfall_ipam::{Family, Terms};
 
 use super::*;
+use crate::{cluster::classes::Classes, sim::Foreign};
+
+const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
 /// Another program, or an operator that knows other pools, undoes every write of ours.
 #[test]
-fn whoever_keeps_undoing_what_we_write_is_met_with_patience() {
+fn writes_that_are_undone_again_and_again_are_repeated_at_growing_intervals() {
     let mut sim = running(1);
     sim.cluster.create_service("shop/web");
     sim.settle();
@@ -27,9 +30,6 @@ fn whoever_keeps_undoing_what_we_write_is_met_with_patience() {
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.0"], "and the last word is ours");
 }
-use crate::{cluster::classes::Classes, sim::Foreign};
-
-const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
 fn edit_pool(sim: &mut Sim, change: impl FnOnce(&mut PoolView)) {
     sim.cluster.put_pool(&PoolName::new("IPGroup/a"), change);
@@ -91,7 +91,7 @@ fn restart_writes_nothing(sim: &mut Sim) {
 }
 
 #[test]
-fn an_address_kept_by_name_in_no_pool_does_not_stand_before_one_kept_for_the_namespace() {
+fn a_reservation_by_name_outside_every_pool_does_not_precede_one_for_the_namespace() {
     let mut sim = running(1);
     reserve(&mut sim, "10.0.0.9", "shop", Some("web"));
     reserve(&mut sim, "10.0.0.3", "shop", None);
@@ -101,7 +101,7 @@ fn an_address_kept_by_name_in_no_pool_does_not_stand_before_one_kept_for_the_nam
 }
 
 #[test]
-fn an_address_that_is_kept_for_whoever_asks_but_lies_in_no_pool_is_not_kept_for_another() {
+fn a_requested_address_that_is_reserved_but_in_no_pool_is_not_called_reserved_for_another() {
     let mut sim = running(1);
     reserve(&mut sim, "10.0.0.9", "shop", Some("web"));
     create(&mut sim, &["shop/web"]);
@@ -111,7 +111,7 @@ fn an_address_that_is_kept_for_whoever_asks_but_lies_in_no_pool_is_not_kept_for_
 }
 
 #[test]
-fn a_service_made_anew_before_anybody_looks_comes_back_with_its_reserved_address() {
+fn a_service_recreated_before_a_release_comes_back_with_its_reserved_address() {
     let mut sim = running(1);
     reserve(&mut sim, "10.0.0.3", "shop", Some("web"));
     create(&mut sim, &["shop/web"]);
@@ -122,7 +122,7 @@ fn a_service_made_anew_before_anybody_looks_comes_back_with_its_reserved_address
 }
 
 #[test]
-fn a_service_made_anew_before_anybody_looks_comes_back_with_its_retained_address() {
+fn a_service_recreated_before_a_release_comes_back_with_its_retained_address() {
     let mut sim = running(1);
     edit_pool(&mut sim, |view| view.retain_for = Some(Duration::from_hours(1)));
     create(&mut sim, &["shop/a", "shop/b"]);
@@ -135,7 +135,7 @@ fn a_service_made_anew_before_anybody_looks_comes_back_with_its_retained_address
 }
 
 #[test]
-fn a_service_made_anew_between_the_look_at_it_and_the_release_has_its_address_retained() {
+fn a_service_recreated_between_the_look_at_it_and_the_release_has_its_address_retained() {
     let mut sim = running(1);
     edit_pool(&mut sim, |view| view.retain_for = Some(Duration::from_hours(1)));
     create(&mut sim, &["shop/a", "shop/b"]);
@@ -149,7 +149,7 @@ fn a_service_made_anew_between_the_look_at_it_and_the_release_has_its_address_re
 }
 
 #[test]
-fn what_a_node_has_is_given_to_nobody_though_it_is_kept_for_him() {
+fn the_address_of_a_node_is_not_given_even_if_it_is_reserved_for_the_service() {
     let mut sim = running(1);
     reserve(&mut sim, "10.0.0.0", "shop", Some("web"));
     set_node(&mut sim, "n1", &["10.0.0.0"]);
@@ -167,17 +167,17 @@ fn what_a_node_has_is_given_to_nobody_though_it_is_kept_for_him() {
 }
 
 #[test]
-fn what_a_node_has_is_given_to_nobody_though_he_could_share_it() {
+fn the_address_of_a_node_is_not_given_even_if_the_service_could_share_it() {
     let mut sim = sharing(&[("shop/a", "k", 80)]);
     set_node(&mut sim, "n1", &["10.0.0.0"]);
     share(&mut sim, "shop/b", "k", 443);
     sim.settle();
-    assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"], "nobody's address is taken away");
+    assert_eq!(shown_by(&sim, "shop/a"), ["10.0.0.0"], "no Service loses its address");
     assert_eq!(shown_by(&sim, "shop/b"), ["10.0.0.1"]);
 }
 
 #[test]
-fn whoever_asks_for_an_address_is_told_who_has_it_by_now() {
+fn a_service_that_asks_for_an_address_is_told_its_present_holder() {
     let mut sim = running(1);
     create(&mut sim, &["shop/a", "shop/b"]);
     sim.settle();
@@ -216,7 +216,7 @@ fn a_quota_counts_both_addresses_of_one_service() {
 }
 
 #[test]
-fn a_quota_holds_for_those_who_join_at_the_same_time() {
+fn a_quota_holds_for_services_that_join_at_the_same_time() {
     let mut sim = running(1);
     let share_with_all = |sim: &mut Sim, key: &str, sharing_key: &str, port: u16| {
         share(sim, key, sharing_key, port);
@@ -247,7 +247,7 @@ fn a_quota_is_not_the_reason_where_the_pool_would_not_give_anyway() {
 }
 
 #[test]
-fn those_who_wait_say_when_their_namespace_may_hold_no_more() {
+fn waiting_services_say_when_their_namespace_may_hold_no_more() {
     let mut sim = running(1);
     sim.cluster.set_pool("IPGroup/a", "10.0.0.0", "");
     allow_each_namespace(&mut sim, 1);
@@ -261,7 +261,7 @@ fn those_who_wait_say_when_their_namespace_may_hold_no_more() {
 }
 
 #[test]
-fn whoever_requires_both_families_keeps_what_it_has_until_it_can_have_both() {
+fn a_service_that_requires_both_families_keeps_its_address_until_it_can_have_both() {
     let mut sim = running(1);
     create(&mut sim, &["shop/web"]);
     sim.settle();
@@ -280,7 +280,7 @@ fn whoever_requires_both_families_keeps_what_it_has_until_it_can_have_both() {
 }
 
 #[test]
-fn whoever_requires_both_families_gets_the_address_that_was_claimed_for_it_before() {
+fn a_service_that_requires_both_families_gets_the_address_that_was_claimed_for_it_before() {
     let mut sim = running(1);
     create(&mut sim, &["shop/web"]);
     sim.settle();
@@ -298,7 +298,8 @@ fn whoever_requires_both_families_gets_the_address_that_was_claimed_for_it_befor
 }
 
 #[test]
-fn whoever_requires_both_families_takes_none_while_it_is_open_whether_it_can_have_the_other() {
+fn a_service_that_requires_both_families_takes_none_while_it_is_open_whether_it_can_have_the_other()
+{
     let mut sim = running(1);
     sim.cluster.set_pool("IPGroup/a", "10.0.0.0 fd00::-fd00::1", "");
     create(&mut sim, &["shop/web", "shop/old"]);
@@ -312,7 +313,7 @@ fn whoever_requires_both_families_takes_none_while_it_is_open_whether_it_can_hav
 }
 
 #[test]
-fn whoever_requires_both_families_says_what_it_misses_also_when_others_take_it() {
+fn a_service_that_requires_both_families_says_which_it_misses_even_when_others_take_it() {
     let mut sim = running(1);
     sim.cluster.set_pool("IPGroup/a", "10.0.0.0", "");
     create(&mut sim, &["shop/both"]);
@@ -326,21 +327,21 @@ fn whoever_requires_both_families_says_what_it_misses_also_when_others_take_it()
 }
 
 #[test]
-fn one_family_is_enough_for_whoever_prefers_both_and_got_the_address_it_asked_for() {
+fn one_family_is_enough_for_a_service_that_prefers_both_and_got_the_address_it_asked_for() {
     let mut sim = running(1);
-    create(&mut sim, &["shop/web", "shop/in-vain"]);
-    for (key, addr) in [("shop/web", "10.0.0.2"), ("shop/in-vain", "10.0.0.9")] {
+    create(&mut sim, &["shop/web", "shop/outside"]);
+    for (key, addr) in [("shop/web", "10.0.0.2"), ("shop/outside", "10.0.0.9")] {
         want_both_families(&mut sim, key, false);
         ask(&mut sim, key, &[addr]);
     }
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.2"]);
     assert_eq!(says(&sim, "shop/web"), ("True".to_owned(), "Allocated".to_owned()));
-    assert_eq!(says(&sim, "shop/in-vain"), refused("OutsideEveryPool"));
+    assert_eq!(says(&sim, "shop/outside"), refused("OutsideEveryPool"));
 }
 
 #[test]
-fn whoever_clashes_leaves_also_when_no_pool_serves_its_class_any_more() {
+fn a_clashing_service_leaves_even_when_no_pool_serves_its_class_any_more() {
     let mut sim = running(1);
     let class = |view: &mut PoolView| view.classes = Classes::only(Some("some.example/lb"));
     edit_pool(&mut sim, class);
@@ -360,7 +361,7 @@ fn whoever_clashes_leaves_also_when_no_pool_serves_its_class_any_more() {
 }
 
 #[test]
-fn whoever_asks_for_an_address_is_woken_by_each_pool_that_could_give_it() {
+fn a_service_that_asks_for_an_address_is_woken_by_each_pool_that_could_give_it() {
     let mut sim = running(1);
     create(&mut sim, &["shop/has", "shop/asks"]);
     sim.cluster.set_pool("IPGroup/b", "10.0.0.2", "");
@@ -385,7 +386,7 @@ fn served(sim: &Sim) -> Vec<String> {
 }
 
 #[test]
-fn nobody_younger_is_served_while_somebody_looks_whom_to_share_with() {
+fn no_younger_service_is_served_while_an_older_one_looks_for_an_address_to_share() {
     let mut sim = running(1);
     sim.cluster.delete_pool(&PoolName::new("IPGroup/a"));
     for (key, port) in [("shop/a", 80), ("shop/b", 80)] {
@@ -399,7 +400,7 @@ fn nobody_younger_is_served_while_somebody_looks_whom_to_share_with() {
 }
 
 #[test]
-fn nobody_younger_is_served_while_somebody_waits_to_share_an_address_of_the_other_family() {
+fn no_younger_service_is_served_while_an_older_one_waits_to_share_an_address_of_the_other_family() {
     let mut sim = running(1);
     sim.cluster.delete_pool(&PoolName::new("IPGroup/a"));
     for (key, port) in [("shop/v6", 80), ("shop/both", 443)] {
@@ -416,7 +417,7 @@ fn nobody_younger_is_served_while_somebody_waits_to_share_an_address_of_the_othe
 }
 
 #[test]
-fn nobody_younger_is_served_while_an_address_kept_for_two_is_taken() {
+fn no_younger_service_is_served_while_an_address_reserved_for_two_is_taken() {
     let mut sim = running(1);
     sim.cluster.delete_pool(&PoolName::new("IPGroup/a"));
     reserve(&mut sim, "10.0.0.0", "shop", None);
@@ -428,7 +429,7 @@ fn nobody_younger_is_served_while_an_address_kept_for_two_is_taken() {
 }
 
 #[test]
-fn an_address_that_is_given_back_goes_to_the_oldest_also_if_a_quota_was_in_its_way() {
+fn an_address_that_is_released_goes_to_the_oldest_even_if_a_quota_was_in_its_way() {
     let mut sim = running(1);
     sim.cluster.set_pool("IPGroup/a", "10.0.0.0", "");
     allow_each_namespace(&mut sim, 1);
@@ -440,7 +441,7 @@ fn an_address_that_is_given_back_goes_to_the_oldest_also_if_a_quota_was_in_its_w
 }
 
 #[test]
-fn whoever_gets_a_freed_address_does_not_take_one_that_is_kept_for_somebody_older_as_well() {
+fn a_service_that_gets_a_freed_address_leaves_the_reserved_one_to_an_older_service() {
     let mut sim = running(1);
     sim.cluster.set_pool("IPGroup/a", "10.0.0.0 fd00::", "");
     reserve(&mut sim, "10.0.0.0", "shop", None);
@@ -456,7 +457,7 @@ fn whoever_gets_a_freed_address_does_not_take_one_that_is_kept_for_somebody_olde
 }
 
 #[test]
-fn whoever_gets_one_freed_address_does_not_take_another_from_somebody_older() {
+fn a_service_that_gets_one_freed_address_does_not_take_another_from_an_older_service() {
     let mut sim = running(1);
     sim.cluster.set_pool("IPGroup/a", "10.0.0.0 fd00::", "");
     create(&mut sim, &["shop/has", "shop/old", "shop/young"]);

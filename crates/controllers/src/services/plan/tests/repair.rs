@@ -49,7 +49,7 @@ const KINDS_FOUND: [(Finding, Story, &[&str]); 7] = [
         |sim| sim.cluster.hold(ip("10.0.0.2"), vec![former("shop/gone")]),
         &["release"],
     ),
-    (Finding::HeldByNobody, |sim| sim.cluster.hold_by_nobody(ip("10.0.0.2")), &[]),
+    (Finding::HeldByNobody, |sim| sim.cluster.hold_without_holder(ip("10.0.0.2")), &[]),
     (
         Finding::ShownTwice,
         |sim| show(sim, "shop/web", &["10.0.0.2", "10.0.0.2"]),
@@ -98,7 +98,7 @@ fn each_kind_is_reported_before_it_is_repaired() {
 }
 
 #[test]
-fn whoever_shares_an_address_without_consent_is_told_and_so_is_the_other_and_the_pool() {
+fn sharing_an_address_without_consent_is_told_on_both_services_and_the_pool() {
     let mut sim = untouched(RepairMode::Fix);
     for key in ["shop/a", "bank/b"] {
         show(&mut sim, key, &["10.0.0.2"]);
@@ -117,7 +117,7 @@ fn whoever_shares_an_address_without_consent_is_told_and_so_is_the_other_and_the
 }
 
 #[test]
-fn what_is_only_reported_is_left_as_it_is() {
+fn findings_that_are_only_reported_change_nothing() {
     for (finding, story, _) in KINDS_FOUND {
         let mut sim = untouched(RepairMode::Report);
         story(&mut sim);
@@ -133,7 +133,7 @@ fn what_is_only_reported_is_left_as_it_is() {
 }
 
 #[test]
-fn what_lasts_is_told_once_and_what_is_over_is_taken_back() {
+fn a_finding_that_lasts_is_told_once_and_one_that_is_over_is_taken_back() {
     let mut sim = untouched(RepairMode::Fix);
     show(&mut sim, "shop/a", &["10.0.0.2"]);
     show(&mut sim, "shop/b", &["10.0.0.2"]);
@@ -150,12 +150,12 @@ fn what_lasts_is_told_once_and_what_is_over_is_taken_back() {
 }
 
 #[test]
-fn the_timer_finds_what_no_watch_told() {
+fn the_timer_finds_changes_that_no_watch_told() {
     let mut sim = running(1);
     sim.cluster.create_service("shop/web");
     sim.settle();
     assert_eq!(consistent(&sim), None, "nothing was ever found");
-    sim.cluster.hold_by_nobody(ip("10.0.0.3"));
+    sim.cluster.hold_without_holder(ip("10.0.0.3"));
     sim.quiet();
     assert_eq!(consistent(&sim), None, "not yet looked");
     sim.pass_time(Duration::from_mins(11));

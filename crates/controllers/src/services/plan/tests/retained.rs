@@ -44,7 +44,7 @@ fn waits_for_its_service(sim: &Sim) -> Option<IpAddr> {
 }
 
 #[test]
-fn nothing_is_given_up_for_a_service_that_can_have_what_its_namesake_left() {
+fn no_address_is_given_up_for_a_service_that_can_have_its_namesakes() {
     let mut sim = a_namesake_left_an_address();
     sim.settle();
     assert_eq!(shown_by(&sim, "shop/web"), ["10.0.0.4"]);
@@ -52,7 +52,7 @@ fn nothing_is_given_up_for_a_service_that_can_have_what_its_namesake_left() {
 }
 
 #[test]
-fn what_a_namesake_left_is_for_the_oldest_who_can_have_it() {
+fn the_address_of_a_namesake_goes_to_the_oldest_service_that_can_have_it() {
     let mut sim = a_namesake_left_an_address();
     sim.cluster.put_pool(&PoolName::new("IPGroup/stable"), |view| {
         view.scope = Some(Scope::OnlyOne("shop".to_owned()));
@@ -65,7 +65,7 @@ fn what_a_namesake_left_is_for_the_oldest_who_can_have_it() {
 }
 
 #[test]
-fn nobody_waits_for_what_a_namesake_left_if_it_cannot_be_released() {
+fn no_service_waits_for_an_address_of_its_namesake_that_cannot_be_released() {
     let mut sim = a_namesake_left_an_address();
     for _ in 0..9 {
         sim.play(0, |effect| {
@@ -78,7 +78,7 @@ fn nobody_waits_for_what_a_namesake_left_if_it_cannot_be_released() {
 }
 
 #[test]
-fn what_is_given_up_is_for_the_oldest_who_can_have_it() {
+fn an_address_that_is_given_up_goes_to_the_oldest_service_that_can_have_it() {
     let mut sim = one_waits_for_its_service("10.0.0.0");
     sim.cluster.create_service("shop/old");
     sim.cluster.create_service("other/young");
@@ -88,7 +88,7 @@ fn what_is_given_up_is_for_the_oldest_who_can_have_it() {
 }
 
 #[test]
-fn whoever_is_created_again_and_asks_for_its_address_has_it_before_those_who_wait() {
+fn a_service_that_is_created_again_has_its_address_before_waiting_services() {
     for asks in [false, true] {
         let mut sim = one_waits_for_its_service("10.0.0.0");
         sim.cluster.create_service("shop/gone");

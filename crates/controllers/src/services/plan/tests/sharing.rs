@@ -10,7 +10,7 @@ fn services_with_one_key_share_an_address_as_long_as_their_ports_allow_it() {
     let mut sim = sharing(&[("shop/a", "k", 80)]);
     share(&mut sim, "shop/b", "k", 443);
     sim.settle();
-    assert_eq!(sim.cluster.writes, ["touch", "publish"], "joining is two writes, too");
+    assert_eq!(sim.cluster.writes, ["touch", "publish"], "joining is two writes as well");
     share(&mut sim, "shop/c", "k", 80);
     share(&mut sim, "shop/d", "other", 22);
     sim.settle();
@@ -37,7 +37,7 @@ fn a_holder_that_leaves_a_shared_address_leaves_it_to_the_others() {
 }
 
 #[test]
-fn a_request_for_a_shared_address_names_who_and_what_is_in_the_way_and_waits_for_it() {
+fn a_request_for_a_shared_address_names_the_holder_and_the_clash_in_its_way_and_waits() {
     let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
     share(&mut sim, "shop/late", "k", 443);
     sim.cluster.edit_service("shop/late", |stored| {
@@ -56,7 +56,7 @@ fn a_request_for_a_shared_address_names_who_and_what_is_in_the_way_and_waits_for
 }
 
 #[test]
-fn whoever_changes_so_that_it_clashes_leaves_and_gets_an_address_of_its_own() {
+fn a_service_that_changes_so_that_it_clashes_gets_an_address_of_its_own() {
     let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
     share(&mut sim, "shop/b", "k", 80);
     sim.settle();
@@ -66,7 +66,7 @@ fn whoever_changes_so_that_it_clashes_leaves_and_gets_an_address_of_its_own() {
 }
 
 #[test]
-fn without_another_address_whoever_clashes_is_told_and_shows_none() {
+fn without_another_address_a_clashing_service_is_told_and_shows_none() {
     let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
     sim.cluster.set_pool("IPGroup/a", "10.0.0.0", "");
     sim.settle();
@@ -83,7 +83,7 @@ fn without_another_address_whoever_clashes_is_told_and_shows_none() {
 }
 
 #[test]
-fn a_new_port_that_is_free_is_entered_in_the_ledger_and_nobody_moves() {
+fn a_new_port_that_is_free_is_entered_in_the_ledger_and_no_service_moves() {
     let mut sim = sharing(&[("shop/a", "k", 80), ("shop/b", "k", 443)]);
     share(&mut sim, "shop/b", "k", 8443);
     sim.settle();
@@ -180,7 +180,7 @@ fn a_disagreement_that_is_over_takes_no_address_away() {
 /// A quota may be all that keeps a Service from joining, though the pool, which gives on request only, does
 /// not say so.
 #[test]
-fn who_could_share_is_served_when_its_namespace_holds_less() {
+fn a_service_that_could_share_is_served_when_its_namespace_holds_less() {
     let mut sim = running(1);
     let on_request = PoolName::new("IPGroup/on-request");
     sim.cluster.set_pool("IPGroup/on-request", "10.0.0.0-10.0.0.7", "");
@@ -207,7 +207,7 @@ fn who_could_share_is_served_when_its_namespace_holds_less() {
 
 /// A Service that joins an address takes it from no other, so the other need not wait for it.
 #[test]
-fn who_needs_both_families_gets_the_second_while_another_joins_the_first() {
+fn a_service_that_requires_both_families_gets_the_second_while_another_joins_the_first() {
     let mut sim = running(1);
     let more = PoolName::new("IPGroup/more");
     share(&mut sim, "shop/joins", "k", 22);
@@ -230,7 +230,8 @@ fn who_needs_both_families_gets_the_second_while_another_joins_the_first() {
 }
 
 #[test]
-fn who_needs_both_families_gets_the_second_while_another_takes_what_it_asks_for() {
+fn a_service_that_requires_both_families_gets_the_second_while_another_takes_its_requested_address()
+{
     let mut sim = running(1);
     sim.cluster.create_service("shop/both");
     sim.settle();

@@ -83,7 +83,7 @@ fn a_service_that_we_saw_leave_is_not_waited_for() {
 }
 
 #[test]
-fn a_service_that_we_saw_leave_is_not_waited_for_though_somebody_touches_its_claim() {
+fn a_service_that_we_saw_leave_is_not_waited_for_even_if_its_claim_is_touched() {
     let mut sim = running(1);
     sim.cluster.create_service("shop/web");
     sim.quiet();
@@ -99,7 +99,7 @@ fn a_service_that_we_saw_leave_is_not_waited_for_though_somebody_touches_its_cla
 
 /// In the middle of a migration the claim names a Service that is not a `LoadBalancer` yet.
 #[test]
-fn what_an_unfinished_virtual_ip_has_is_neither_released_nor_given() {
+fn the_address_of_an_unfinished_virtual_ip_is_neither_released_nor_given() {
     let mut sim = found();
     legacy_claim(&mut sim, "10.0.0.0", "shop/cart");
     sim.cluster.create_service("shop/cart");
@@ -126,7 +126,7 @@ fn what_an_unfinished_virtual_ip_has_is_neither_released_nor_given() {
 }
 
 #[test]
-fn what_is_shown_stays_whatever_claims_the_original_forgot() {
+fn a_shown_address_stays_even_if_the_original_left_another_claim() {
     let mut sim = found();
     legacy_claim(&mut sim, "10.0.0.0", "shop/web");
     sim.cluster.create_service("shop/web");
@@ -142,7 +142,7 @@ fn what_is_shown_stays_whatever_claims_the_original_forgot() {
 }
 
 #[test]
-fn a_holder_is_told_once_of_who_has_its_address_in_an_annotation() {
+fn a_holder_is_told_once_which_service_has_its_address_in_an_annotation() {
     for asked_pool in [Place::Annotation, Place::Status] {
         let mut sim = running_in(Place::Annotation, 1);
         let pool = PoolName::new("IPGroup/a");

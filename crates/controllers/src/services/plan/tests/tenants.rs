@@ -149,7 +149,7 @@ fn an_annotation_without_proof_is_judged_by_the_rules_of_every_group() {
 }
 
 #[test]
-fn an_annotation_that_was_refused_is_not_proven_by_what_kube_vip_announces_later() {
+fn an_annotation_that_was_refused_is_not_proven_by_later_announcements_of_kube_vip() {
     let mut sim = running_in(Place::Annotation, 1);
     sim.cluster.create_service("other/first");
     sim.settle();
@@ -166,7 +166,7 @@ fn an_annotation_that_was_refused_is_not_proven_by_what_kube_vip_announces_later
 }
 
 #[test]
-fn a_request_is_not_proven_by_what_kube_vip_announces_before_it_is_answered() {
+fn a_request_is_not_proven_by_announcements_of_kube_vip_before_it_is_answered() {
     let mut sim = running_in(Place::Annotation, 1);
     let others = PoolName::new("IPGroup/others");
     sim.cluster.set_pool(others.as_str(), "10.1.0.0-10.1.0.9", "");

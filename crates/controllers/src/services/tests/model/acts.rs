@@ -47,10 +47,10 @@ impl Stack {
 pub(super) enum Rank {
     /// Those of its namespace, before any other pool.
     OfNamespace,
-    Everybody,
+    Usual,
     /// Those that no other pool serves.
     Rest,
-    Nobody,
+    OnRequest,
 }
 
 /// Which namespaces a pool names.
@@ -227,9 +227,9 @@ fn pool_edit() -> impl Strategy<Value = PoolEdit> {
     let few = |max: u32| prop::option::weighted(0.3, 0..=max);
     let rank = prop_oneof![
         2 => Just(Rank::OfNamespace),
-        4 => Just(Rank::Everybody),
+        4 => Just(Rank::Usual),
         3 => Just(Rank::Rest),
-        1 => Just(Rank::Nobody),
+        1 => Just(Rank::OnRequest),
     ];
     let scope = (select(&NAMESPACES[..]), prop::bool::weighted(0.7))
         .prop_map(|(name, only)| if only { Scope::Only(name) } else { Scope::AllBut(name) });

@@ -25,7 +25,7 @@ pub(super) fn shown(sim: &Sim) -> Shown {
 }
 
 /// No Service's address changes unless its owner asked for that.
-pub(super) fn nobody_moved_without_reason(before: &Shown, sim: &Sim, act: &Act, after: &Model) {
+pub(super) fn no_service_moved_without_reason(before: &Shown, sim: &Sim, act: &Act, after: &Model) {
     let now = shown(sim);
     for (name, had) in before {
         for addr in had {
@@ -87,8 +87,8 @@ pub(super) fn all_is_well(sim: &Sim) {
     assert!(clashing.is_empty(), "{clashing:?}");
 }
 
-/// Every Service has and says what the model expects.
-pub(super) fn everybody_is_served_as_promised(sim: &Sim, model: &Model) {
+/// Every Service has the addresses and the condition that the model expects.
+pub(super) fn every_service_is_served_as_promised(sim: &Sim, model: &Model) {
     let names: Vec<_> = sim.cluster.services.keys().map(ToString::to_string).collect();
     assert_eq!(names, model.services.keys().copied().collect::<Vec<_>>());
     let expected: Shown = model
@@ -148,7 +148,7 @@ pub(super) fn the_ledger_is_as_expected(sim: &Sim, model: &Model) {
 }
 
 /// No Service waits while an address that it could have is free.
-pub(super) fn nobody_starves(sim: &Sim, model: &Model) {
+pub(super) fn no_service_starves(sim: &Sim, model: &Model) {
     for (name, service) in &model.services {
         if !service.load_balancer || service.deleting || !service.asks.is_empty() {
             continue;

@@ -178,9 +178,9 @@ fn write_pool(view: &mut PoolView, pool: &Pool) {
     });
     view.rank = match pool.rank {
         Rank::OfNamespace => pool::Rank::OfNamespace,
-        Rank::Everybody => pool::Rank::Usual,
+        Rank::Usual => pool::Rank::Usual,
         Rank::Rest => pool::Rank::Fallback,
-        Rank::Nobody => pool::Rank::OnRequest,
+        Rank::OnRequest => pool::Rank::OnRequest,
     };
     view.falls_back = pool.falls_back;
     view.classes = Classes::only(pool.class);

@@ -78,7 +78,7 @@ impl Model {
 
     /// The address of a pool that has been retained longest for a deleted Service of the same namespace, if
     /// the namespace could have another in its place.
-    pub(super) fn to_give_up(&self, pool_name: Name, name: Name) -> Option<IpAddr> {
+    pub(super) fn retained_to_free(&self, pool_name: Name, name: Name) -> Option<IpAddr> {
         let namespace = split(name).0;
         let limit = self.pools[pool_name].limit(namespace)?;
         let of_pool = self.claims.iter().filter(|(_, claim)| claim.pool == Some(pool_name));
@@ -118,17 +118,17 @@ impl Model {
         let first = self.meant_for(name);
         let mut pools: Vec<_> =
             self.pools_in_order().into_iter().map(|pool| (pool, &self.pools[pool])).collect();
-        let last_rank = first.map_or(Rank::Nobody, |first| self.pools[first].rank);
+        let last_rank = first.map_or(Rank::OnRequest, |first| self.pools[first].rank);
         // A verdict of another namespace's pool would be of no use.
         pools.retain(|(_, pool)| match pool.rank {
             Rank::OfNamespace => self.serves(pool, name) != Err(OF_OTHERS),
-            Rank::Everybody | Rank::Rest => true,
-            Rank::Nobody => self.serves(pool, name).is_ok(),
+            Rank::Usual | Rank::Rest => true,
+            Rank::OnRequest => self.serves(pool, name).is_ok(),
         });
         let (now, mut later): (Vec<_>, Vec<_>) =
             pools.into_iter().partition(|(_, pool)| pool.rank <= last_rank);
         let helped = first.is_some_and(|first| self.pools[first].falls_back);
-        later.retain(|(_, pool)| helped && pool.rank != Rank::Nobody);
+        later.retain(|(_, pool)| helped && pool.rank != Rank::OnRequest);
         [now, later].map(|turn| turn.into_iter().map(|(pool, _)| pool).collect())
     }
 
@@ -139,7 +139,7 @@ impl Model {
         pools.into_iter().find(|pool| {
             self.pools.get(pool).is_some_and(|pool| match self.serves(pool, name) {
                 Ok(()) => !named.is_empty() || pool.gives_unasked(),
-                Err(why) => why == BROKEN && (!named.is_empty() || pool.rank != Rank::Nobody),
+                Err(why) => why == BROKEN && (!named.is_empty() || pool.rank != Rank::OnRequest),
             })
         })
     }

@@ -119,7 +119,7 @@ impl Default for Pool {
             quota: (None, None),
             retain_for: None,
             broken: false,
-            rank: Rank::Everybody,
+            rank: Rank::Usual,
             falls_back: false,
             scope: None,
         }
@@ -158,7 +158,7 @@ impl Pool {
 
     /// Whether it serves Services that do not ask for it or for one of its addresses.
     pub(super) fn gives_unasked(&self) -> bool {
-        self.auto_assign && self.rank != Rank::Nobody
+        self.auto_assign && self.rank != Rank::OnRequest
     }
 
     /// Whether it is the pool of other namespaces, by their names.

@@ -370,7 +370,7 @@ impl Model {
             for pool in pools {
                 match self.free(name, family, also, pool) {
                     Ok(addr) => return Ok(Some((addr, Some(pool)))),
-                    Err(OVER_QUOTA) if let Some(retained) = self.to_give_up(pool, name) => {
+                    Err(OVER_QUOTA) if let Some(retained) = self.retained_to_free(pool, name) => {
                         return Err(Missed::After(retained));
                     }
                     Err(verdict) => verdicts.push((pool, verdict)),
@@ -457,7 +457,7 @@ impl Model {
             }
             let by = pools.iter().copied().find(|pool_name| {
                 self.pools.get(pool_name).is_some_and(|pool| {
-                    (named || pool.rank != Rank::Nobody)
+                    (named || pool.rank != Rank::OnRequest)
                         && pool.covers().contains(addr)
                         && !pool.holds_back(*addr)
                         && !pool.drain
@@ -511,7 +511,7 @@ impl Model {
             } else if self.serves(pool, name).is_ok()
                 && self.over_quota(pool_name, name, Some(addr), also)
             {
-                after = self.to_give_up(pool_name, name);
+                after = self.retained_to_free(pool_name, name);
                 if after.is_some() { Ok(()) } else { Err(OVER_QUOTA) }
             } else {
                 self.serves(pool, name)
