@@ -86,6 +86,13 @@ const GROUP_REASONS: &[GroupReason] = &[
         fix: "Label a node, or change `nodeSelector`.",
     },
     GroupReason {
+        place: "Ready `False`",
+        reason: "NoAgents",
+        cause: "The plan is written, and no agent has reported that its node carries it out.",
+        fix: "Wait a moment. If it stays, look at the pods of the group's DaemonSet: `kubectl describe` says why one \
+              is missing or does not start.",
+    },
+    GroupReason {
         place: "Degraded `True`",
         reason: "WriteRefused",
         cause: "The API server refuses to write an object of the group, or an object of that name exists and belongs to \
@@ -102,6 +109,27 @@ const GROUP_REASONS: &[GroupReason] = &[
     },
     GroupReason {
         place: "Degraded `True`",
+        reason: "RouterIDsShared",
+        cause: "Another group with a node in common has some of the same router IDs; the message names both. Of two \
+                instances with one ID, one is held by no node.",
+        fix: "Add the IDs to `blacklistRouterIDs` of one of the groups, which gives its instances other ones.",
+    },
+    GroupReason {
+        place: "Degraded `True`",
+        reason: "PlanFull",
+        cause: "The plan has no room for more addresses, because a `ConfigMap` holds at most a MiB. Those that it has \
+                are announced.",
+        fix: "Let another group announce the Services that wait, or give this one fewer nodes or the field `vrrp`.",
+    },
+    GroupReason {
+        place: "Degraded `True`",
+        reason: "AdvertIntervalKept",
+        cause: "`vrrp.advertInterval` was set below 100 ms while the group had more addresses than that allows. \
+                Adverts stay as far apart as they were.",
+        fix: "Set it to 100 ms or more, or let other groups announce some of the addresses.",
+    },
+    GroupReason {
+        place: "Degraded `True`",
         reason: "ChangeWaits",
         cause: "A change that all nodes must agree on waits for nodes whose agents do not report; the message names them.",
         fix: "See why no agent reports from there. A change does not begin before every ready node has an agent; once \
@@ -113,6 +141,18 @@ const GROUP_REASONS: &[GroupReason] = &[
         cause: "Agents report errors, for instance that keepalived refused its configuration or that the device is \
                 missing; the message has the node and its error. Such a node keeps its last good configuration.",
         fix: "Correct what the error names.",
+    },
+    GroupReason {
+        place: "Degraded `True`",
+        reason: "NodesWithoutAgent",
+        cause: "No agent has reported from the named nodes for 30 seconds, although they are ready.",
+        fix: "Look at the pods of the group's DaemonSet there.",
+    },
+    GroupReason {
+        place: "Degraded `True`",
+        reason: "NodesBehind",
+        cause: "The named nodes have carried out an earlier plan for 30 seconds. Their addresses stay where they are.",
+        fix: "Look at the log of the pods there, and delete a pod that does not reach the API server.",
     },
     GroupReason {
         place: "Degraded `True`",

@@ -146,11 +146,13 @@ fn ready(situation: &Situation<'_>) -> Result<String, Trouble> {
             let message = "the Secret that passwordAuth names does not exist. Create it.";
             return Err(("PasswordMissing", message.to_owned()));
         }
-        Password::Unknown => return Err(("Pending", "its password is looked up".to_owned())),
+        Password::Unknown => {
+            return Err(("Pending", "the Secret of its password is being looked up".to_owned()));
+        }
         Password::NotUsed | Password::Named(_) => {}
     }
     match situation.plan {
-        None => Err(("Pending", "its plan is written".to_owned())),
+        None => Err(("Pending", "its plan is being written".to_owned())),
         Some(plan) if plan.nodes.is_empty() => Err((
             "NoNodes",
             "no node has the labels of nodeSelector. Label a node, or change nodeSelector."
@@ -219,7 +221,9 @@ fn degraded(situation: &Situation<'_>) -> Option<Trouble> {
     }
     if !decision.silent.is_empty() {
         let names = named(decision.silent.iter().map(String::as_str));
-        let message = format!("a change waits for nodes without news of their agents: {names}");
+        let message = format!(
+            "a change waits for nodes whose agents do not report: {names}. Look at their pods."
+        );
         return Some(("ChangeWaits", message));
     }
     let reports = situation.view.status.nodes.iter();

@@ -18,7 +18,8 @@ const PASSWORD: &str = "s3cr3tpw";
 
 /// The files in the folder of a node's agent that have the password.
 fn files_with_password(group: &Group, name: &str) -> Vec<String> {
-    let entries = fs::read_dir(Place::First.run_dir(group.bed.node(name))).unwrap().map(Result::unwrap);
+    let entries =
+        fs::read_dir(Place::First.run_dir(group.bed.node(name))).unwrap().map(Result::unwrap);
     let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
     // One may be replaced just now.
     let has_it = |entry: &fs::DirEntry| {
