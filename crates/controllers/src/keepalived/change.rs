@@ -164,7 +164,7 @@ impl Round<'_> {
             // step, in which no node goes back.
             let from = if change.step == Step::Others { &old.form } else { &change.before };
             return Progress {
-                change: self.from_start(instance, from),
+                change: self.first_step(instance, from),
                 form,
                 ..Progress::default()
             };
@@ -199,11 +199,11 @@ impl Round<'_> {
                 ..Progress::default()
             };
         }
-        Progress { change: self.from_start(instance, old), ..Progress::default() }
+        Progress { change: self.first_step(instance, old), ..Progress::default() }
     }
 
     /// The first step of a change from a form, with the node that holds the instance now.
-    fn from_start(&self, instance: &Instance, before: &Form) -> Option<Change> {
+    fn first_step(&self, instance: &Instance, before: &Form) -> Option<Change> {
         let holder = self.nodes.first(self.draft, instance)?;
         Some(Change { before: before.clone(), holder, step: Step::Mute, since: self.begins })
     }

@@ -114,16 +114,7 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
     }
     limit(known, &mut announced, &mut members, &mut obstacles);
 
-    let ids = Ids {
-        range: match &known.settings.layout {
-            Layout::PerService => 1..=255,
-            Layout::Slots(slots) => slots.router_ids.clone(),
-        },
-        forbidden: known.settings.excluded_router_ids.clone(),
-        elsewhere: known.neighbours.near.clone(),
-        yielded: known.neighbours.yielded.clone(),
-        distant: known.neighbours.distant.clone(),
-    };
+    let ids = usable_ids(known);
     let mut names = layout::names(&settings, &members);
     names.extend(
         reserved(world, wishes, known, &settings)
@@ -193,6 +184,20 @@ pub(super) fn decide(world: World<'_>, wishes: &Wishes, known: &Known<'_>) -> De
         lingering: others.lingering(),
         winners,
         elsewhere,
+    }
+}
+
+/// The router ids that a group may use.
+fn usable_ids(known: &Known<'_>) -> Ids {
+    Ids {
+        range: match &known.settings.layout {
+            Layout::PerService => 1..=255,
+            Layout::Slots(slots) => slots.router_ids.clone(),
+        },
+        forbidden: known.settings.excluded_router_ids.clone(),
+        elsewhere: known.neighbours.near.clone(),
+        yielded: known.neighbours.yielded.clone(),
+        distant: known.neighbours.distant.clone(),
     }
 }
 

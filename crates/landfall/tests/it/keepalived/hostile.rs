@@ -322,7 +322,7 @@ async fn in_a_group_of_slots_a_tenant_gets_what_its_pool_gave_it_and_nothing_els
         let status = good.get("web").await.status;
         let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
         let said = condition::get(&conditions, "landfall.dev/Announced").cloned();
-        said.filter(|said| said.status == "True").ok_or(format!("{conditions:?}"))
+        said.filter(|said| said.status == "True").ok_or_else(|| format!("{conditions:?}"))
     })
     .await
     .unwrap();

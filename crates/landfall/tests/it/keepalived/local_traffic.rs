@@ -66,7 +66,7 @@ async fn addresses_are_held_where_a_pod_is_ready(#[case] namespace: &str, #[case
         let conditions = tenant.get("web").await.status.and_then(|status| status.conditions);
         let conditions = conditions.unwrap_or_default();
         let said = condition::get(&conditions, "landfall.dev/Announced").cloned();
-        said.filter(|said| said.status == "True").ok_or(format!("{conditions:?}"))
+        said.filter(|said| said.status == "True").ok_or_else(|| format!("{conditions:?}"))
     });
     let said = said.await.unwrap();
     assert!(said.message.starts_with(&format!("{} since", node_name(tenant, 1))), "{said:?}");

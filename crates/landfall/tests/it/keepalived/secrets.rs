@@ -10,7 +10,7 @@ use super::conformance::{Ground, ground};
 use super::*;
 
 /// The operator looks at a Secret that is there once a minute.
-const NOTICED: Duration = Duration::from_secs(60).saturating_add(LONG);
+const NOTICED: Duration = Duration::from_mins(1).saturating_add(LONG);
 
 async fn write(ground: &Ground, password: &str) {
     let secrets: Api<Secret> =
@@ -73,7 +73,7 @@ async fn a_secret_that_is_deleted_under_a_running_group_changes_nothing_on_its_n
     let says = wait::until("the group to say so", NOTICED, async || {
         let conditions = group.get().await.status.unwrap_or_default().conditions;
         let said = condition::get(&conditions, "ReconcileError").cloned();
-        said.filter(|said| said.status == "True").ok_or(format!("{conditions:?}"))
+        said.filter(|said| said.status == "True").ok_or_else(|| format!("{conditions:?}"))
     });
     let said = says.await.unwrap();
     assert!(said.message.contains("Secret"), "{said:?}");

@@ -86,7 +86,7 @@ pub(super) fn reads_back(plan: &Plan, node: NodeIndex, text: &str) {
         assert_eq!(plain(&statement.block), expected, "{text}");
 
         let track = format!("mute-{}", planned.router_id);
-        assert_eq!(block(statement, "track_file"), [track.clone()]);
+        assert_eq!(block(statement, "track_file"), core::slice::from_ref(&track));
         assert_eq!(tracks[index].words, ["track_file".to_string(), track]);
         let path = format!("file {RUN_DIR}/track/{}", planned.router_id);
         assert_eq!(plain(&tracks[index].block), [path, "weight 0".to_string()]);

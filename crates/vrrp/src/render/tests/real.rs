@@ -73,7 +73,8 @@ fn largest() -> Plan {
     };
     // An advert of 1,500 bytes has room for 89 IPv6 addresses, and 83 if the device is not there to be asked.
     let one = |id: u8| {
-        let transport = if id % 2 == 0 { Transport::Unicast } else { Transport::Multicast };
+        let transport =
+            if id.is_multiple_of(2) { Transport::Unicast } else { Transport::Multicast };
         let (version, advertised) = match id {
             1 => (Version::V3, v6(1, 83)),
             2 => (Version::V2, v4(2, 255)),
