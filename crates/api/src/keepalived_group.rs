@@ -124,7 +124,7 @@ pub struct KeepalivedGroupSpec {
 
     /// Addresses that the group announces, each entry a CIDR, a single address or a `first-last`
     /// range, of either family. All of them when left out. Of the addresses that a namespace has in
-    /// `spec.externalIPs` alone, without a pool or a claim, a group announces at most 256.
+    /// `spec.externalIPs` alone, without a pool or a claim, a group announces at most 1,024.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "allowed_ranges")]
     pub allowed_ranges: Vec<String>,

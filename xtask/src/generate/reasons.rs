@@ -110,8 +110,8 @@ const GROUP_REASONS: &[GroupReason] = &[
     GroupReason {
         place: "Degraded `True`",
         reason: "RouterIDsShared",
-        cause: "Another group with a node in common has some of the same router IDs; the message names both. Of two \
-                instances with one ID, one is held by no node.",
+        cause: "Another group with a node in common has some of the same router IDs; the message names both. In the \
+                layout of slots, one of two instances with one ID is held by no node.",
         fix: "Add the IDs to `blacklistRouterIDs` of one of the groups, which gives its instances other ones.",
     },
     GroupReason {

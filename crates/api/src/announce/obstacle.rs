@@ -126,7 +126,7 @@ impl Obstacle {
                 "Let the group's `nodeSelector` match nodes on which its pods can run.".into()
             }
             Self::NoRouterId(_) => {
-                "Give the group the field `vrrp`, which needs a few router IDs for any number of Services, or remove one of its Services.".into()
+                "Give the group the field `vrrp` or more router IDs (`vrrp.routerIDs`, `blacklistRouterIDs`), or remove one of its Services.".into()
             }
             Self::TooManyInstances(..) => {
                 "Let the Service share an instance: set `externalTrafficPolicy: Cluster` and remove its lines for keepalived.".into()

@@ -88,7 +88,7 @@ fn obstacles() -> impl Iterator<Item = Obstacle> {
             Obstacle::OutsideRanges(..) => Obstacle::Unusable(ip(), "a loopback address"),
             Obstacle::Unusable(..) => Obstacle::NotEntitled(ip(), "shop".to_owned()),
             Obstacle::NotEntitled(..) => {
-                Obstacle::TooManyChosen(edge(), ip(), "shop".to_owned(), 256)
+                Obstacle::TooManyChosen(edge(), ip(), "shop".to_owned(), 1024)
             }
             Obstacle::TooManyChosen(..) => Obstacle::AddressOfNode(ip(), "n1".to_owned()),
             Obstacle::AddressOfNode(..) => Obstacle::AddressOfApiServer(ip()),

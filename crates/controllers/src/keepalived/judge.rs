@@ -21,7 +21,7 @@ use crate::{
 
 /// How many addresses a group announces that one namespace chose freely: they are in `spec.externalIPs` alone, in
 /// no pool, and have no claim, so that no quota counts them. The oldest Services come first.
-pub(super) const MOST_CHOSEN: usize = 256;
+pub(super) const MOST_CHOSEN: usize = 1024;
 
 /// What only the memory about groups has.
 #[derive(Clone, Copy)]

@@ -27,7 +27,8 @@ const CONDITION_SUCCESS: &str = "ReconcileSuccess";
 const CONDITION_ERROR: &str = "ReconcileError";
 const SUCCEEDED: &str = "LastReconcileCycleSucceded";
 const FAILED: &str = "LastReconcileCycleFailed";
-/// The reasons that are about agents alone.
+/// The reasons of which the replaced operator knew nothing.
+const IDS_SHARED: &str = "RouterIDsShared";
 const NO_AGENTS: &str = "NoAgents";
 const WITHOUT_AGENT: &str = "NodesWithoutAgent";
 const BEHIND: &str = "NodesBehind";
@@ -133,7 +134,7 @@ type Trouble = (&'static str, String);
 
 /// Whether something is not done yet that is the operator's to do. The replaced operator looked at nothing else.
 fn is_of_operator((reason, _): &Trouble) -> bool {
-    ![NO_AGENTS, WITHOUT_AGENT, BEHIND].contains(reason)
+    ![NO_AGENTS, WITHOUT_AGENT, BEHIND, IDS_SHARED].contains(reason)
 }
 
 /// What the group announces, or why it announces nothing.
@@ -193,11 +194,12 @@ fn degraded(situation: &Situation<'_>) -> Option<Trouble> {
         });
         let texts: Vec<_> = texts.collect();
         let message = format!(
-            "a group with a node in common has the same router IDs: {}. Of two instances with one ID, one is held by \
-             no node. Add the IDs to blacklistRouterIDs of one of the groups, which gives its instances others.",
+            "a group with a node in common has the same router IDs: {}. Nodes take the adverts of the one for those of \
+             the other, and in the layout of slots one of them is held by no node. Add the IDs to blacklistRouterIDs \
+             of one of the groups, which gives its instances others.",
             named(texts.iter().map(String::as_str))
         );
-        return Some(("RouterIDsShared", message));
+        return Some((IDS_SHARED, message));
     }
     if decision.full {
         let message = format!(

@@ -33,7 +33,7 @@ async fn all_controllers_share_one_watch_per_kind() {
     quiet(&proxy).await;
     let mut counts = watches(&proxy);
     // The definitions of the kinds that may be installed or not, each by its name.
-    assert_eq!(counts.remove("customresourcedefinitions"), Some(4));
+    assert_eq!(counts.remove("customresourcedefinitions"), Some(3));
     assert!(counts.len() >= 8, "{counts:?}");
     assert!(counts.values().all(|count| *count == 1), "{counts:?}");
 }

@@ -481,9 +481,9 @@ async fn a_group_that_the_api_server_rejected_announces_its_service_once_a_node_
     let three = Group::of(&arena.client, THREE);
     three.says("Ready", "False", "NoNodes", "").await;
     arena.kubectl(&["label", "node", "node0", "vips=true", "--overwrite"]).await;
-    three.says("Ready", "True", "Serving", "").await;
     let has_node = |plan: &Plan| plan.nodes.iter().map(|node| &*node.name).eq(["node0"]);
-    let plan = three.plans("its node", has_node).await;
+    let plan = three.is_carried_out_with("its node", has_node).await;
+    three.says("Ready", "True", "Serving", "").await;
     assert_eq!(served(&plan), as_served(&[("apps/t", &["10.20.30.130"])]));
     let set = arena.kubectl(&["get", "daemonset", "three", "-n", "lb-system", "-o", "json"]).await;
     let set: Value = serde_json::from_str(&set).unwrap();

@@ -89,6 +89,7 @@ async fn an_agent_may_read_its_own_secret_and_map_and_no_other_object() {
     let ground = ground("conf-rights", 1, json!({ "passwordAuth": password })).await;
     write(&ground, "correct1").await;
     let namespace = ground.tenant.namespace.as_str();
+    ground.group.is_carried_out().await;
     ground.group.says("Ready", "True", "Serving", "").await;
     let reviews: Api<SubjectAccessReview> = Api::all(ground.tenant.client.clone());
     let may = async |namespace: &str, verb: &str, resource: &str, name: &str| {

@@ -244,9 +244,9 @@ fn a_namespace_fills_a_group_with_addresses_of_its_own_choice_up_to_a_limit() {
     let mut rig = Rig::new();
     rig.group(&json!({ "vrrp": {} }));
     pool(&mut rig, 1, &json!({}));
-    let all = numbered("198.18", 300);
-    lists(&mut rig, "shop/old", GROUP, &all[..200]);
-    lists(&mut rig, "shop/new", GROUP, &all[200..]);
+    let all = numbered("198.18", 1100);
+    lists(&mut rig, "shop/old", GROUP, &all[..900]);
+    lists(&mut rig, "shop/new", GROUP, &all[900..]);
     // The same addresses once more, and others that have a right of their own.
     lists(&mut rig, "shop/again", GROUP, &all[..10]);
     list(&mut rig, "shop/of-pool", "192.0.2.150");
@@ -254,15 +254,15 @@ fn a_namespace_fills_a_group_with_addresses_of_its_own_choice_up_to_a_limit() {
     list(&mut rig, "bank/web", "198.19.0.1");
     rig.settle();
     let served = rig.status(GROUP)["addresses"].as_array().unwrap().len();
-    assert_eq!(served, 256 + 3);
+    assert_eq!(served, 1024 + 3);
     for key in ["shop/old", "shop/of-pool", "shop/shown", "bank/web"] {
         assert_told(&rig, key, "true Announced");
     }
-    assert_told(&rig, "shop/new", "false RangeRefused: 198.18.1.57 is beyond the 256 addresses");
+    assert_told(&rig, "shop/new", "false RangeRefused: 198.18.5.25 is beyond the 1024 addresses");
     assert_told(&rig, "shop/again", "false AddressConflict");
     let before = rig.status(GROUP)["addresses"].clone();
     // Another namespace is not kept from an address that is beyond the limit.
-    list(&mut rig, "bank/beyond", &all[299]);
+    list(&mut rig, "bank/beyond", &all[1099]);
     rig.settle();
     assert_told(&rig, "bank/beyond", "true Announced");
     rig.remove("services", "bank/beyond");

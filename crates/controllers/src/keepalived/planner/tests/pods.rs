@@ -7,6 +7,13 @@ fn template(rig: &Rig, group: &str) -> Value {
     rig.objects[&("daemonsets", group.to_owned())]["spec"]["template"].clone()
 }
 
+/// That of the container which works on the node and has a folder of it.
+fn working() -> Value {
+    let mut allowed = restricted(&["NET_ADMIN", "NET_BROADCAST", "NET_RAW"]);
+    allowed["seLinuxOptions"] = json!({ "type": "spc_t" });
+    allowed
+}
+
 fn restricted(capabilities: &[&str]) -> Value {
     json!({
         "privileged": false,
@@ -25,8 +32,7 @@ fn the_container_has_three_capabilities_and_nothing_else_that_a_restricted_one_l
     rig.settle();
     let pod = template(&rig, GROUP)["spec"].clone();
     let [container] = &pod["containers"].as_array().unwrap()[..] else { panic!("{pod}") };
-    let allowed = restricted(&["NET_ADMIN", "NET_BROADCAST", "NET_RAW"]);
-    assert_eq!(container["securityContext"], allowed);
+    assert_eq!(container["securityContext"], working());
     // No limit of CPU: a quota would hold adverts back.
     let requests = json!({ "requests": { "cpu": "50m", "memory": "32Mi" } });
     assert_eq!(container["resources"], requests);
@@ -59,8 +65,7 @@ fn an_image_of_the_users_own_gets_no_right_more_and_what_prepares_it_none_at_all
     assert_eq!(init["securityContext"], restricted(&[]));
     let container = &pod["containers"][0];
     assert_eq!(container["image"], "example.com/keepalived:2.3");
-    let allowed = restricted(&["NET_ADMIN", "NET_BROADCAST", "NET_RAW"]);
-    assert_eq!(container["securityContext"], allowed);
+    assert_eq!(container["securityContext"], working());
     let read_only = container["volumeMounts"].as_array().unwrap().iter();
     let mut read_only = read_only.filter(|mount| mount["readOnly"] == true);
     assert_eq!(read_only.next().unwrap()["mountPath"], "/landfall");
@@ -76,9 +81,7 @@ fn another_port_for_metrics_is_that_of_the_agent_its_probes_and_its_monitor() {
     assert_eq!(container["ports"], ports);
     let args = container["args"].as_array().unwrap();
     assert!(args.contains(&json!("--metrics-addr=[::]:9651")), "{args:?}");
-    for probe in ["livenessProbe", "readinessProbe"] {
-        assert_eq!(container[probe]["httpGet"]["port"], 9651, "{probe}");
-    }
+    assert_eq!(container["readinessProbe"]["httpGet"]["port"], 9651);
     // The monitor names the port and not its number.
     let monitor = rig.objects[&("podmonitors", GROUP.to_owned())]["spec"].clone();
     let selector = json!({ "matchLabels": { "keepalivedGroup": "edge" } });

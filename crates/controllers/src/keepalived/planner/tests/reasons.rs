@@ -98,20 +98,20 @@ const CASES: [Case; 15] = [
             let local = json!({ "spec": { "externalTrafficPolicy": "Local" } });
             rig.patch("services", "shop/web", &local);
         },
-        "NotApplied: infra/edge has no router ID left. Give the group the field `vrrp`, which needs a few router IDs \
-         for any number of Services, or delete a Service of it.",
+        "NotApplied: infra/edge has no router ID left. Give the group the field `vrrp` or more router IDs \
+         (`vrrp.routerIDs`, `blacklistRouterIDs`), or remove one of its Services.",
     ),
     (
         |rig| {
             rig.silent.extend(["n1", "n2", "n3"].map(str::to_owned));
             rig.shows("web", &["192.0.2.51"]);
         },
-        "NotApplied: no node of infra/edge runs generation 2 yet. Wait a moment; if it stays so, see the nodes in \
-         the group's status.",
+        "NotApplied: no node of infra/edge runs generation 2 yet. Wait a moment; if nothing changes, look at `nodes` \
+         in the group's status.",
     ),
     (
         |rig| all_say(rig, "BACKUP"),
-        "NoHolder: no node of infra/edge holds 192.0.2.50. See the nodes in the group's status.",
+        "NoHolder: no node of infra/edge holds 192.0.2.50. Look at `nodes` in the group's status.",
     ),
     (
         |rig| {
