@@ -25,10 +25,11 @@ async fn label(stage: &Stage, node: &str, value: Value) {
     nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
 }
 
-async fn plan(stage: &Stage) -> Plan {
+/// The plan of the group, once there is one.
+async fn plan(stage: &Stage) -> Option<Plan> {
     let maps: Api<ConfigMap> = Api::namespaced(stage.client.clone(), NAMESPACE);
-    let data = maps.get(GROUP).await.unwrap().data.unwrap_or_default();
-    serde_json::from_str(&data["plan.json"]).unwrap()
+    let data = maps.get_opt(GROUP).await.unwrap()?.data.unwrap_or_default();
+    Some(serde_json::from_str(&data["plan.json"]).unwrap())
 }
 
 /// Waits until these nodes, which are all of the group, run the newest plan, no node waits for another one, and one
@@ -36,7 +37,7 @@ async fn plan(stage: &Stage) -> Plan {
 async fn settles(stage: &Stage, sampler: &Sampler, members: &[&str]) -> String {
     let vips = [Bed::vip4(1), Bed::vip6(1)];
     let outcome = wait::until(format!("{members:?} to settle"), LONG, async || {
-        let plan = plan(stage).await;
+        let plan = plan(stage).await.ok_or("no plan")?;
         let status = stage.group().await.status.unwrap_or_default();
         let runs = |name: &&str| {
             let report = status.nodes.iter().find(|report| report.node == **name);
@@ -113,7 +114,7 @@ async fn nodes_that_come_and_go_double_nothing_with_unicast_though_the_holder_la
     assert_eq!(settles(&stage, &sampler, &members).await, holder);
 
     // A node that the holder sends nothing to would hear no holder.
-    let before = plan(&stage).await.generation;
+    let before = plan(&stage).await.unwrap().generation;
     proxies[holder.as_str()].freeze_all();
     label(&stage, guest, json!("yes")).await;
     passes_without(&stage, &sampler, &holder, before).await;
@@ -126,7 +127,7 @@ async fn nodes_that_come_and_go_double_nothing_with_unicast_though_the_holder_la
     }
 
     // Nodes that no longer listened to the holder would hear none either.
-    let before = plan(&stage).await.generation;
+    let before = plan(&stage).await.unwrap().generation;
     proxies[holder.as_str()].freeze_all();
     label(&stage, &holder, Value::Null).await;
     passes_without(&stage, &sampler, &holder, before).await;
