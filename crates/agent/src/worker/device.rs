@@ -61,7 +61,7 @@ pub(super) fn ipv6(network: &Network, device: &str, is_ours: impl Fn(IpAddr) -> 
 /// Until then the node cannot hear the others, and would hold addresses beside them, however long that takes.
 pub(super) fn missing_source(network: &Network, own: &Node, form: &Form) -> Option<IpAddr> {
     let is_unicast = form.transport == Transport::Unicast;
-    let source = own.address_like(*form.advertised.first().filter(|_| is_unicast)?)?;
+    let source = form.address_of(own).filter(|_| is_unicast)?;
     let mut usable = network.addresses.iter().filter(|address| !address.is_tentative);
     usable.all(|address| address.ip != source).then_some(source)
 }

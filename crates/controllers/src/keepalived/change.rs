@@ -31,10 +31,8 @@ impl Nodes<'_> {
     /// The nodes of a plan that have not carried out this generation, unless they were waited for long enough.
     pub(super) fn behind(&self, plan: Option<&Plan>, generation: i64) -> BTreeSet<String> {
         let is_over = self.is_over(generation);
+        let has_not = |node: &&landfall_vrrp::Node| !self.runs(&node.name, generation);
         let is_behind = |node: &&landfall_vrrp::Node| match self.report(&node.name) {
-            Some(report) if report.generation.is_some_and(|reported| reported >= generation) => {
-                false
-            }
             // An agent that says why it cannot carry a plan out is not silent, and may hold what it held.
             Some(report) if is_over => {
                 let holds = |one: &InstanceReport| one.state == InstanceState::Master;
@@ -46,7 +44,7 @@ impl Nodes<'_> {
             None => !is_over && self.ready.contains(node.name.as_str()),
         };
         let nodes = plan.into_iter().flat_map(|plan| &plan.nodes);
-        nodes.filter(is_behind).map(|node| node.name.clone()).collect()
+        nodes.filter(has_not).filter(is_behind).map(|node| node.name.clone()).collect()
     }
 
     /// Whether the nodes were waited for long enough since this generation.
